@@ -196,7 +196,7 @@ def collective_cases() -> Iterator[Case]:
 
 
 def sweep_cases() -> Iterator[Case]:
-    """Yield whole sweeps, stored as netCDF; the first is the demo's."""
+    """Yield whole sweeps as netCDF: the first is the demo's, the last in single precision."""
     for words in (
         "--model llama-3.1-70b --hardware dgx-h100 --devices 1024 --seq-len 8192 "
         "--global-batch 2048",
@@ -217,9 +217,10 @@ def sweep_cases() -> Iterator[Case]:
         "--model gpt3-13b --hardware dgx-1-v100 --devices 64 --seq-len 2048 --global-batch 512 "
         "--precision fp16 --framework megatron-2021",
         "--model llama-3.1-8b --hardware dgx-h100 --devices 64 --seq-len 65536 "
-        "--global-batch 64 --cp 1,2,4,8 --cp-kind ring,all_to_all,all_gather --float32",
+        "--global-batch 64 --cp 1,2,4,8 --cp-kind ring,all_to_all,all_gather",
     ):
-        yield "sweep", words.replace(",dgx-b200", " --hardware dgx-b200") + " -o sweep.nc"
+        width = "" if "--cp-kind" in words else " --float64"
+        yield "sweep", words.replace(",dgx-b200", " --hardware dgx-b200") + width + " -o sweep.nc"
 
 
 def workload_cases() -> Iterator[Case]:

@@ -206,7 +206,7 @@ class CommandGroup(click.Group):
         except (PerfModelError, SettingError) as error:
             raise Failure(str(error), EXIT_INPUT) from error
         except MemoryError as error:
-            text = "not enough memory; name fewer values per axis, or use --float32"
+            text = "not enough memory; name fewer values per axis, or write a sweep with --resume"
             raise Failure(text, EXIT_FAILURE) from error
         except Exception as error:
             if isinstance(error, OSError) and error.errno is not None:

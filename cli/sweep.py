@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfmodel.base.errors import HardwareError, StrategyError
+from perfmodel.base.variables import RATE
 from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.blocks import block_options, run_blocks
@@ -17,18 +18,11 @@ from perfmodel.cli.shared.costs import cost_options, costs_header, print_costs, 
 from perfmodel.cli.shared.inputs import (
     assumed,
     assumed_text,
-    load_rows,
-    load_several_software,
     of_hardware,
     software_options,
     written,
 )
-from perfmodel.cli.shared.models import (
-    models_option,
-    reading_document,
-    reading_words,
-    say_remarks,
-)
+from perfmodel.cli.shared.models import reading_document, reading_words
 from perfmodel.cli.shared.nothing import nothing_possible, smaller
 from perfmodel.cli.shared.printing import (
     command_line,
@@ -39,6 +33,7 @@ from perfmodel.cli.shared.printing import (
     remark,
     say,
 )
+from perfmodel.cli.shared.spaces import named, space_options, top_option
 from perfmodel.cli.shared.types import WholeRange
 
 if TYPE_CHECKING:
@@ -50,30 +45,20 @@ if TYPE_CHECKING:
     from perfmodel.sweeps.sweep import Problem
     from perfmodel.sweeps.winners import Tally
 
-RATE = "tokens_per_second_per_device"
 SHOWN_ROWS = 20
 # What results are shown apart by; devices have a table of their own.
 APART = ("model", "framework", "hardware")
 
 
 @click.command("sweep", cls=Command, short_help="Project every sensible strategy.")
-@models_option
-@options.hardware_options
-@options.device_counts_option
-@options.scaling_option
-@options.axis_options(single=False)
+@space_options
 @options.option(
     "--keep-impossible",
     section=options.AXES,
     is_flag=True,
     help="Keep impossible strategies in the file, with their reason in 'status'.",
 )
-@options.stage_layers_option
-@options.set_option
-@options.sweep_option
-@options.frameworks_option
 @cost_options
-@options.config_option
 @options.results_option("Write all results")
 @options.option(
     "--keep",
@@ -99,20 +84,13 @@ APART = ("model", "framework", "hardware")
     metavar="A,B,…",
     help="With --keep best: keep also what no other strategy is as good as in all of these.",
 )
+@top_option("Strategies to show.")
 @options.option(
-    "--top",
-    section=options.OUTPUT,
-    type=WholeRange(1),
-    default=5,
-    show_default=True,
-    metavar="N",
-    help="Strategies to show.",
-)
-@options.option(
-    "--float32",
+    "--float64",
     section=options.OUTPUT,
     is_flag=True,
-    help="Keep results in single precision: half the memory for very large sweeps.",
+    help="Keep results in double precision: twice the memory. Single precision is within 6e-8; "
+    "sums, and what decides whether a strategy fits, are double in any case.",
 )
 @options.option(
     "--threads",
@@ -142,7 +120,7 @@ def sweep_command(
     by: str,
     pareto: str,
     top: int,
-    float32: bool,
+    float64: bool,
     threads: int | None,
     resume: bool,
     workers: int | None,
@@ -217,17 +195,13 @@ def sweep_command(
     """
     import numpy as np
 
-    from perfmodel.model.presets import load_model
     from perfmodel.sweeps.cost import unknown_costs
     from perfmodel.sweeps.files import check_results_path, stored_size
     from perfmodel.sweeps.stored import check_stored_path
     from perfmodel.sweeps.winners import tally
 
     found: Problems | BlockSweep
-    specs = [load_model(name, **reading) for name in model]
-    say_remarks(specs)
-    rows, values = load_rows(hardware, of_hardware(settings), of_hardware(swept))
-    software = load_several_software(framework, settings, swept)
+    specs, rows, values, software = named(model, reading, hardware, framework, settings, swept)
     asked: dict[str, Any] = {
         "models": specs,
         "frameworks": software,
@@ -236,7 +210,7 @@ def sweep_command(
         "hardware": rows,
         "scaling": scaling,
         "keep_impossible": keep_impossible,
-        "dtype": np.float32 if float32 else np.float64,
+        "dtype": np.float64 if float64 else np.float32,
     }
     how: dict[str, Any] = {"threads": threads, "hardware_values": values}
     how |= {"safe": safe, "costs": costs}
@@ -337,7 +311,7 @@ def _best_alone(
     output: str | None,
     wanted: tuple[int, str, str],
 ) -> tuple[Problems, Table, Tally]:
-    """Find the best strategies without keeping others, and write them."""
+    """Find the best strategies without keeping others, and write them in double precision."""
     from perfmodel.sweeps.files import save_results
     from perfmodel.sweeps.ranking import objectives_of, rank_problems
     from perfmodel.sweeps.several import enumerate_problems
@@ -354,7 +328,6 @@ def _best_alone(
             found.problems,
             rows,
             objectives,
-            dtype=asked["dtype"],
             threads=how["threads"],
             progress=advance,
             hardware_values=how["hardware_values"],

@@ -163,7 +163,9 @@ def fastest(row: Row) -> float:
         hardware=row["hardware"],
         precision=row["precision"],
     )
-    found = best(sweep(row["model"], grid, row["hardware"], framework=row["framework"]), 1)
+    found = best(
+        sweep(row["model"], grid, row["hardware"], framework=row["framework"], dtype="float64"), 1
+    )
     return float(found[0]["tokens_per_second_per_device"])
 
 

@@ -231,7 +231,7 @@ def run(
     model: ModelSpec, grid: StrategyGrid, hardware: Hardware, framework: str
 ) -> tuple[dict[str, float], Totals]:
     """Return wall time over projected step time by setting, and differences of totals."""
-    projected = sweep(model, grid, hardware, framework=framework, threads=1)
+    projected = sweep(model, grid, hardware, framework=framework, threads=1, dtype="float64")
     step = float(projected["step_time"].values[0, 0])
     workload = projected_workload(model, grid, hardware, framework=framework)
     ratios: dict[str, float] = {}

@@ -165,7 +165,7 @@ def main() -> None:
     parser.add_argument("--keep", choices=("all", "best"), default="all")
     parser.add_argument("--batches", type=int, help="global batch sizes in the grid")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--dtype", choices=("float64", "float32"), default="float64")
+    parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
     parser.add_argument("--growth", action="store_true", help="several sizes, each in a process")
     parser.add_argument("--bound", action="store_true", help="compare with a loop in C")
     parser.add_argument("--warm", action="store_true", help="the cache of kernels is full already")

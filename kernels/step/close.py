@@ -47,6 +47,23 @@ class Family(NamedTuple):
     data: DataParallel
 
 
+class Results(NamedTuple):
+    """Where results are kept: in one of two arrays, so that kernels are compiled once for both.
+
+    Of shape (len(ROW), strategies); the other one is empty.
+    """
+
+    double: np.ndarray  # float64
+    single: np.ndarray  # float32
+
+
+def results_in(out):
+    """Return the `Results` that fill an array of float64 or float32."""
+    if out.dtype == np.float32:
+        return Results(np.empty((0, 0)), out)
+    return Results(out, np.empty((0, 0), np.float32))
+
+
 @jit
 def close_strategies(
     families, batch, keys, stages, waits, shards, settings, stream_device, network, out
@@ -69,13 +86,13 @@ def close_strategies(
         For the optimizer, which streams its state.
     network : Network
         Of `perfmodel.network.table.network_table`.
-    out : ndarray of float64 or float32, shape (len(ROW), strategies)
-        Result, rows as in `ROW`; all of a strategy NaN where the device lacks its precision.
+    out : Results
+        Rows as in `ROW`; all of a strategy NaN where the device lacks its precision.
     """
     if families.size == 0:
         return
     memo, peaks = np.zeros((MEMO_SLOTS, TIME + 1)), no_peaks(stages)
-    row = np.zeros(len(ROW))
+    row, nothing = np.zeros(len(ROW)), np.full(len(ROW), np.nan)
     groups = data_groups(families[0], network)
     for at in range(families.size):
         strategy = families[at]
@@ -84,9 +101,8 @@ def close_strategies(
         key = keys.of[stages.of[strategy.stage_key].layer_key]
         size, place = strategy.behind - strategy.first, strategy.number
         if not key.peak > 0.0:  # the device lacks the precision
-            for variable in range(row.size):
-                for column in range(place, place + size):
-                    out[variable, column] = np.nan
+            for one in range(size):
+                keep_row(nothing, place + one, out)
             continue
         sizes, slot = (key.weight_bytes, key.boundary_bytes), shards.row[at]
         before = Batches(0, -1)
@@ -113,8 +129,18 @@ def close_strategies(
             before = batches
             sequences = batch[strategy.first + one]
             write_strategy(strategy, batches, sequences, family, key, stages, waits, settings, row)
-            for variable in range(row.size):
-                out[variable, place + one] = row[variable]
+            keep_row(row, place + one, out)
+
+
+@jit_inline
+def keep_row(row, column, out):
+    """Keep the results of one strategy, `float64[len(ROW)]`, in a column of `Results`."""
+    if out.single.size > 0:
+        for variable in range(row.size):
+            out.single[variable, column] = row[variable]
+    else:
+        for variable in range(row.size):
+            out.double[variable, column] = row[variable]
 
 
 @jit_inline

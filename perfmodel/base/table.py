@@ -102,7 +102,8 @@ class Column:
     def labelled(self) -> NDArray[Any]:
         """Return the values, with what they stand for in place of codes.
 
-        Choices between false and true come back as booleans, others as text.
+        Choices between false and true come back as booleans, others as text; whole numbers in 32
+        bits at least.
 
         Raises
         ------
@@ -115,7 +116,7 @@ class Column:
         """Return some of the column's values as `labelled` does."""
         labels = self.labels
         if labels is None:
-            return values
+            return _safe(values)
         known = np.array([label == "true" for label in labels] if self.is_flag else labels)
         try:
             return known[values]
@@ -142,6 +143,15 @@ class Column:
         for dim, at in here.items():
             values = np.take(values, at, axis=self.dims.index(dim))
         return Column(self.dims, values, self.attrs)
+
+
+def _safe(values: NDArray[Any]) -> NDArray[Any]:
+    """Return whole numbers in 32 bits at least, where a product of some does not overflow."""
+    if values.dtype.kind != "i" or values.dtype.itemsize >= 4:
+        return values
+    if values.size and not any(values.strides):  # one value, seen from every row
+        return np.broadcast_to(values.flat[0].astype(np.int32), values.shape)
+    return values.astype(np.int32)
 
 
 class Table:
@@ -241,7 +251,7 @@ def spoken(column: Column) -> xr.Variable:
 def _spoken(column: Column) -> tuple[Sequence[str], NDArray[Any], dict[str, Any]]:
     labels = column.labels
     if labels is None:
-        return column.dims, column.values, column.attrs
+        return column.dims, column.labelled(), column.attrs
     attrs = {name: value for name, value in column.attrs.items() if not name.startswith("flag_")}
     if column.is_flag:
         return column.dims, column.values == labels.index("true"), attrs

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from perfmodel.base.errors import StrategyError
 from perfmodel.model.build import ModelSpec
 from perfmodel.strategy.enumerate import Axes, all_axes, families_in, layouts_in, slabs_of
-from perfmodel.strategy.families import Families, joined
+from perfmodel.strategy.families import BATCH, Families, joined
+from perfmodel.strategy.fields import FIELDS
 from perfmodel.strategy.grid import FEWER_VALUES, StrategyGrid
 from perfmodel.strategy.rules import VALID
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
 
 BLOCK = 2**18
-"""Strategies of a block; of all variables it takes 200 MB while it is projected."""
+"""Strategies of a block; of all variables it takes 100 MB while it is projected."""
 SLAB = 2**16  # rows of the product of layout axes that are multiplied out at a time
 WIDEST = 2**20  # strategies that may come of such a slab at most, but of one layout
 
@@ -49,6 +50,8 @@ class Space:
         Those of them that break no rule.
     rejected : mapping of str to int
         Impossible strategies by the name of the rule that they break.
+    largest : mapping of str to int
+        Largest value of every field of whole numbers among the strategies that are kept.
 
     Raises
     ------
@@ -78,12 +81,15 @@ class Space:
                 f"{self.axes.rows:,} combinations cannot be counted; {FEWER_VALUES}"
             )
         self._spread: dict[str, int] = {}
+        self.largest: dict[str, int] = {}
         before = [0]
         self._slabs = list(slabs_of(self.axes, max(min(SLAB, WIDEST // self.axes.free_count), 1)))
         for start, stop in self._slabs:
             slab = _Slab(self.axes, start, stop, keep_impossible)
             self.rejected += slab.rejected
             self.possible += slab.possible
+            for name, value in slab.largest():
+                self.largest[name] = max(self.largest.get(name, 0), value)
             for name, number in slab.spread():
                 self._spread.setdefault(name, before[-1] + number)
             before.append(before[-1] + len(slab.families))
@@ -146,6 +152,14 @@ class _Slab:
         self.rejected = layouts.rejected + late
         possible = self.families.grid.status == VALID
         self.possible = int(self.families.size[possible].sum())
+
+    def largest(self) -> Iterator[tuple[str, int]]:
+        """Yield fields of whole numbers, with the largest value of each."""
+        families = self.families
+        for spec in FIELDS:
+            if spec.kind == "int":
+                own = families.batch if spec.name == BATCH else families.grid[spec.name]
+                yield spec.name, int(own.max(initial=0))
 
     def spread(self) -> Iterator[tuple[str, int]]:
         """Yield axes, and the number of the first strategy with more than one device along each."""

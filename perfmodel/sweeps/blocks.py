@@ -15,6 +15,7 @@ from perfmodel.software.framework import Framework
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.strategy.space import BLOCK, Space
 from perfmodel.sweeps.cost import add_cost
+from perfmodel.sweeps.numbers import whole_kind
 from perfmodel.sweeps.results import decide_safely
 from perfmodel.sweeps.several import combinations
 from perfmodel.sweeps.sweep import Problem, sweep_problems
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
 
 SMALLEST_BLOCK = 2**14
-WIDE = 2**31  # what takes 64 bits
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class BlockSweep:
     problems: list[Problem]
     spaces: list[Space]
     hardware: list[Hardware]
-    dtype: Any = np.float64
+    dtype: Any = np.float32
     threads: int | None = None
     hardware_values: Mapping[str, Sequence[float]] = field(default_factory=dict)
     costs: Mapping[str, Any] = field(default_factory=dict)
@@ -107,18 +107,19 @@ class BlockSweep:
         for name, column in coordinates.items():
             if name == "strategy":
                 column = Column(column.dims, np.arange(start, stop), column.attrs)
-            elif column.values.dtype in (np.int32, np.int64):  # narrow where all of them are
-                kind = np.int64 if self._largest(name) >= WIDE else np.int32
+            elif (
+                "strategy" in column.dims and column.values.dtype.kind == "i" and not column.labels
+            ):
+                kind = whole_kind(self._largest(name))  # of all blocks
                 column = Column(column.dims, column.values.astype(kind), column.attrs)
             coordinates[name] = column
         return Table(table.data_vars, coordinates, table.attrs, table.sizes)
 
     def _largest(self, name: str) -> int:
-        """Return the largest value of a field that any strategy may have."""
-        if name in ("devices", "data_parallel"):
+        """Return the largest value of a field that any strategy has."""
+        if name == "devices":
             return max(space.devices for space in self.spaces)
-        axes = (space.axes.values for space in self.spaces)
-        return max((int(found[name].max()) for found in axes if name in found), default=0)
+        return max(space.largest.get(name, 0) for space in self.spaces)
 
     def _problems(self, start: int, stop: int) -> Iterator[Problem]:
         before = 0

@@ -15,6 +15,7 @@ from perfmodel.base.memory import check_memory
 from perfmodel.base.provenance import record_of
 from perfmodel.base.serving_variables import TIME_COMPONENTS
 from perfmodel.base.table import Column, Table
+from perfmodel.sweeps.numbers import or_single
 from perfmodel.sweeps.subject import SERVING, subject_of
 from perfmodel.training import cost
 
@@ -111,7 +112,7 @@ def add_cost(
     check_memory(
         f"what {count:,} {'operating points' if served else 'strategies'} cost",
         count * len(subject.costs) * results[subject.answer].values.itemsize,
-        "take fewer of them, or dtype float32",
+        f"take fewer of them{or_single(results[subject.answer].values.dtype)}",
     )
     profiles = _provenance(results)["hardware"]
     prices = _prices(profiles, price)

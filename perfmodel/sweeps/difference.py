@@ -29,6 +29,7 @@ SETTINGS = (
 """What is chosen, and the verdict: compared as they are."""
 MATCHED = ("step_time", "tokens_per_second_per_device", "memory_total", *COSTS)
 """What is compared over all strategies that two sweeps share."""
+SAME = 1e-6  # relative; what single precision keeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class Spread:
     median, lowest, highest : float
         Of the relative changes [1].
     better, worse, same : int
-        How many strategies it makes better, worse, or leaves (to 1e-9).
+        How many strategies it makes better, worse, or leaves (to `SAME`).
     best, worst : int
         Places in `Matched.strategies` of the largest change for the better and for the worse.
     """
@@ -243,9 +244,9 @@ def _spreads(
                 float(np.median(relative)),
                 float(relative.min()),
                 float(relative.max()),
-                int(np.count_nonzero(gain > 1e-9)),
-                int(np.count_nonzero(gain < -1e-9)),
-                int(np.count_nonzero(np.abs(gain) <= 1e-9)),
+                int(np.count_nonzero(gain > SAME)),
+                int(np.count_nonzero(gain < -SAME)),
+                int(np.count_nonzero(np.abs(gain) <= SAME)),
                 int(good[np.argmax(gain)]),
                 int(good[np.argmin(gain)]),
             ),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.columns import plain_values
 from perfmodel.base.errors import DataError
 from perfmodel.base.files import TEMPORARIES, atomic_path, check_writable, user_path
 from perfmodel.base.table import Column, Index, Table, flags, from_xarray
@@ -148,7 +149,7 @@ def _counts(column: Column) -> bool:
 def _rows(flat: Flat) -> Iterator[tuple[Any, ...]]:
     for first in range(0, flat.count, CHUNK):
         columns = flat.columns(first, min(first + CHUNK, flat.count))
-        yield from zip(*(column.tolist() for column in columns), strict=True)
+        yield from zip(*map(plain_values, columns), strict=True)
 
 
 def _plain(value: Any) -> Any:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.base.errors import DataError
+from perfmodel.base.variables import RATE
 from perfmodel.model.build import ModelSpec
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.sweeps.ranking import objectives_of, rank_problems
-from perfmodel.sweeps.subject import RATE
 from perfmodel.sweeps.sweep import Problem, hardware_rows, sweep_table
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def sweep(
     hardware: Hardware | str | Sequence[Hardware | str],
     *,
     framework: str | Framework = "megatron",
-    dtype: Any = np.float64,
+    dtype: Any = None,
     threads: int | None = None,
     progress: Callable[[int], None] | None = None,
     hardware_values: Mapping[str, Sequence[float]] | None = None,
@@ -51,8 +51,10 @@ def sweep(
         (`Hardware.with_values`).
     framework : str or Framework
         Declared behaviour of the training software.
-    dtype : numpy floating type
-        Of the results; ``float32`` halves the memory of very large sweeps.
+    dtype : {"float32", "float64"}, optional
+        In which results are kept: by default single precision, 6e-8 of each, which halves the
+        memory, or double where only the best are. Sums are of double precision always, and so is
+        what decides whether a strategy fits.
     threads : int, optional
         Threads over chunks of strategies; default: one per core.
     progress : callable, optional
@@ -78,7 +80,7 @@ def sweep(
     StrategyError
         No strategy or no hardware given.
     DataError
-        Strategies cannot be ranked so.
+        Strategies cannot be ranked so, or another `dtype`.
 
     Examples
     --------
@@ -97,7 +99,7 @@ def sweep(
             [problem],
             hardware_rows(hardware),
             objectives_of(top, by, pareto),
-            dtype=dtype,
+            dtype=dtype or np.float64,
             threads=threads,
             progress=progress,
             hardware_values=hardware_values,
@@ -109,7 +111,7 @@ def sweep(
             grid,
             hardware,
             framework=framework,
-            dtype=dtype,
+            dtype=dtype or np.float32,
             threads=threads,
             progress=progress,
             hardware_values=hardware_values,

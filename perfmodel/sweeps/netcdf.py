@@ -110,7 +110,9 @@ def _declare(file: Dataset, source: Dataset, dim: str, count: int, step: int) ->
 
 
 def _write_column(file: Dataset, name: str, column: Column, table: Table) -> None:
-    values = column.values
+    # Compressed, 32 bits of a small number take as much as eight, and whoever reads them may
+    # multiply degrees.
+    values = column.values if column.labels else column.labelled()
     attributes = dict(column.attrs)
     # CF: what a variable lies over, beside the labels of its own dimensions.
     if name in table.data_vars:

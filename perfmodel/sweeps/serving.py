@@ -28,11 +28,11 @@ from perfmodel.serving.fields import DEPLOYMENT_FIELDS, LOAD_FIELDS, UNITS
 from perfmodel.serving.grid import DeploymentGrid, LoadGrid
 from perfmodel.serving.memory import DeploymentMemory
 from perfmodel.serving.rules import CACHE_BELOW_ONE_REQUEST, STATUS_NAMES
+from perfmodel.sweeps.numbers import narrow, or_single
 from perfmodel.sweeps.sweep import (
     hardware_coordinates,
     hardware_rows,
     labelled,
-    narrow,
     numbered,
 )
 from perfmodel.sweeps.trust import add_trust
@@ -170,7 +170,7 @@ def serve_table(
     check_memory(
         f"{points:,} operating points on {len(rows):,} rows of hardware",
         points * len(rows) * ((len(ROW_VARIABLES) + 1) * np.dtype(dtype).itemsize + 2),
-        "take fewer deployments or loads, or dtype float32",
+        f"take fewer deployments or loads{or_single(dtype)}",
         StrategyError,
     )
     values = np.empty((len(rows), len(ROW_VARIABLES) + 1, len(grid), len(asked)), dtype)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,12 +26,16 @@ from perfmodel.base.variables import (
 from perfmodel.hwprofiles.paths import row_names, unit_of
 from perfmodel.model.build import ModelSpec
 from perfmodel.software.framework import Framework, load_framework
+from perfmodel.strategy.families import families_of
 from perfmodel.strategy.grid import FIELDS, StrategyGrid, attended_lengths
 from perfmodel.strategy.rules import PRECISION_UNSUPPORTED, STATUS_NAMES, VALID
+from perfmodel.sweeps.numbers import narrow, narrow_kind, number_type, or_single
 from perfmodel.sweeps.trust import add_trust
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
+
+ROWS = {variable.name: row for row, variable in enumerate(STEP_VARIABLES)}
 
 
 def sweep_table(
@@ -95,26 +100,29 @@ def sweep_problems(
     ------
     StrategyError
         No strategy or no hardware given, or more than memory holds.
+    DataError
+        As of `perfmodel.sweeps.numbers.number_type`.
     """
     from perfmodel.kernels.work import expect
 
-    rows = hardware_rows(hardware)
+    rows, dtype = hardware_rows(hardware), number_type(dtype)
     total = sum(len(problem.grid) for problem in problems)
     if not rows or not total:
         raise StrategyError("a sweep needs at least one strategy and one hardware profile")
     check_memory(
         f"{total:,} strategies on {len(rows):,} rows of hardware",
         total * result_bytes(len(rows), dtype),
-        "take fewer of them, or dtype float32",
+        f"take fewer of them{or_single(dtype)}",
         StrategyError,
     )
     expect(strategies=total * len(rows))
     values = np.empty((len(rows), len(STEP_VARIABLES), total), dtype)
     start = 0
     for problem in problems:
-        stop = start + len(problem.grid)
-        _project(problem, rows, values[:, :, start:stop], threads, progress)
-        start = stop
+        _project(problem, rows, values, start, threads, progress)
+        start += len(problem.grid)
+    if values.dtype != np.float64:
+        keep_sides(problems, rows, values)
     table = Table(
         {
             variable.name: labelled(variable, values[:, i].T)
@@ -153,23 +161,77 @@ def _project(
     problem: Problem,
     rows: Sequence[Hardware],
     values: NDArray[Any],
+    start: int,
     threads: int | None,
     progress: Callable[[int], None] | None,
 ) -> None:
-    """Fill the values of one problem, shape (rows, variables, strategies)."""
+    """Fill the values of one problem, shape (rows, variables, strategies), from a column on."""
     from perfmodel.training.project import Workload, project_grid
 
     grid = problem.grid
     if not np.all(grid.status == VALID):
-        values[:] = np.nan
-    work = Workload(problem.model, grid)
+        values[:, :, start : start + len(grid)] = np.nan
+    families = families_of(grid)
+    # Numbered on, so that kernels are handed whole arrays: parts are another type to compile for.
+    work = Workload(problem.model, replace(families, number=families.number + start))
     for out, device in zip(values, rows, strict=True):
         project_grid(work, device, problem.framework, out, threads=threads, progress=progress)
 
 
 def result_bytes(hardware_rows: int, dtype: Any = np.float64) -> int:
     """Return what a sweep keeps of one strategy [B]: fields, variables, verdict and status."""
-    return 2 * len(FIELDS) + hardware_rows * (len(STEP_VARIABLES) * np.dtype(dtype).itemsize + 2)
+    size = np.dtype(dtype).itemsize
+    return 2 * len(FIELDS) + 2 * size + hardware_rows * (len(STEP_VARIABLES) * size + 2)
+
+
+def keep_sides(
+    problems: Sequence[Problem], rows: Sequence[Hardware], values: NDArray[np.float32]
+) -> None:
+    """Let memory in single precision stand on the side of a limit where it really is.
+
+    Rounding takes nothing past a limit but what becomes the limit itself, rounded. That is
+    projected in double precision, and where it rounds to the other side it becomes the next
+    number on its own. So what fits is decided as by float64, also of results that are stored.
+
+    Parameters
+    ----------
+    problems, rows
+        As of `sweep_problems`.
+    values : ndarray, shape (rows, variables, strategies)
+    """
+    for own, row in zip(values, rows, strict=True):
+        for name, limit in memory_limits(row).items():
+            held, rounded = own[ROWS[name]], np.float32(limit)
+            near = np.flatnonzero(held == rounded) if limit > 0.0 else np.zeros(0, np.intp)
+            if near.size:
+                above = _exact(problems, row, name, near) > limit
+                other = np.where(above, np.float32(np.inf), np.float32(-np.inf))
+                wrong = (float(rounded) > limit) != above
+                held[near] = np.where(wrong, np.nextafter(rounded, other), rounded)
+
+
+def memory_limits(row: Hardware) -> dict[str, float]:
+    """Return what memory must not exceed, by variable [B]; 0 where there is none to use."""
+    capacity, host = row.device.memory.capacity, row.system.host
+    own = {"memory_total": capacity, "memory_high": capacity}
+    return own | {name: float(getattr(host, place)) for name, place in HOST_MEMORY.items()}
+
+
+def _exact(
+    problems: Sequence[Problem], row: Hardware, name: str, numbers: NDArray[np.intp]
+) -> NDArray[np.float64]:
+    """Return a variable of some strategies of all problems, which ascend, as float64 has it."""
+    found, start = [], 0
+    for problem in problems:
+        stop = start + len(problem.grid)
+        mine = numbers[(start <= numbers) & (numbers < stop)] - start
+        few = replace(problem, grid=families_of(problem.grid).strategies(mine))
+        out = np.empty((1, len(STEP_VARIABLES), mine.size))
+        if mine.size:
+            _project(few, [row], out, 0, 1, None)
+        found.append(out[0, ROWS[name]])
+        start = stop
+    return np.concatenate(found)
 
 
 def labelled(
@@ -194,15 +256,24 @@ def _coordinates(
         coordinates |= _problem_coordinates(problems, among)
     for spec in FIELDS:
         attributes: dict[str, Any] = {"units": "1", "long_name": spec.description}
+        # A share such as 0.1 is what a user named in 64 bits alone.
         kind: Any = np.float64
         if spec.kind == "int":
             kind = narrow_kind([it.of_families(spec.name) for it in grids])
         elif spec.kind != "float":
             kind = np.int8
             attributes |= flags(spec.choices or ("false", "true"))
-        column = np.concatenate([it.column(spec.name, kind) for it in grids])
-        coordinates[spec.name] = Column("strategy", column, attributes)
+        coordinates[spec.name] = Column("strategy", _spread(spec.name, kind, grids), attributes)
     return coordinates
+
+
+def _spread(name: str, kind: Any, grids: Sequence[StrategyGrid]) -> NDArray[Any]:
+    """Return a field of all strategies; one value that all have is seen from every row."""
+    held = [it.of_families(name) for it in grids if len(it)]
+    first = held[0][:1].astype(kind)
+    if all(np.all(column == column[0]) and column[0] == held[0][0] for column in held):
+        return np.broadcast_to(first, sum(map(len, grids)))
+    return np.concatenate([it.column(name, kind) for it in grids])
 
 
 def numbered(name: str, count: int) -> Column:
@@ -247,20 +318,11 @@ def _problem_coordinates(
     return found | {"devices": Column("strategy", narrow(devices), about)}
 
 
-def narrow(column: NDArray[Any]) -> NDArray[Any]:
-    return column.astype(narrow_kind([column]))
-
-
-def narrow_kind(columns: Sequence[NDArray[Any]]) -> type[np.integer[Any]]:
-    """Return the smallest type of whole numbers from 32 bits on that holds some columns."""
-    largest = max(int(column.max(initial=0)) for column in columns)
-    return np.int32 if largest < 2**31 else np.int64
-
-
 def _add_derived(table: Table, problems: Sequence[Problem], rows: Sequence[Hardware]) -> Table:
     """Add FLOP per token, the memory verdict and the status of every pair."""
     from perfmodel.operations.flops import model_flops_per_token
 
+    dtype = table["step_time"].values.dtype
     for name, causal in (
         ("model_flops_per_token", True),
         ("model_flops_per_token_non_causal", False),
@@ -271,7 +333,7 @@ def _add_derived(table: Table, problems: Sequence[Problem], rows: Sequence[Hardw
             families = grid.families
             attended = attended_lengths(grid.columns if families is None else families.grid.columns)
             lengths, at = np.unique(attended, return_inverse=True)
-            flops = model_flops_per_token(problem.model, lengths, causal=causal)[at]
+            flops = model_flops_per_token(problem.model, lengths, causal=causal).astype(dtype)[at]
             parts.append(flops if families is None else np.repeat(flops, families.size))
         table[name] = labelled(VARIABLES[name], np.concatenate(parts), ["strategy"])
     step = table["step_time"].values

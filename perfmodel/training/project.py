@@ -236,7 +236,9 @@ def project_grid(
         def close(chunk: NDArray[Any], own: Share = share, waits: Waits = waits) -> None:
             from perfmodel.kernels.step import close as kernel
 
-            kernel.close_strategies(*map(plain, own.arguments(chunk, waits)), out)
+            kernel.close_strategies(
+                *map(plain, own.arguments(chunk, waits)), kernel.results_in(out)
+            )
 
         in_chunks(share, close, threads, progress)
 

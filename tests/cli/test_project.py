@@ -18,7 +18,9 @@ def test_the_projection_is_what_the_python_interface_gives() -> None:
         "global_batch_size": 64,
         "sequence_length": 8192,
     }
-    expected = sweep(model, strategies_from_rows(model, 32, [row]), load_hardware("dgx-h100"))
+    expected = sweep(
+        model, strategies_from_rows(model, 32, [row]), load_hardware("dgx-h100"), dtype="float64"
+    )
     found = document("project", DENSE)
     for name in VARIABLES:
         if name not in ("fits", "status"):

@@ -37,7 +37,8 @@ def test_the_file_holds_the_winners_for_other_commands(tmp_path: Path) -> None:
     path = tmp_path / "best.nc"
     found = json.loads(run_search(f"--hardware dgx-h100 --top 3 --json -o {path}").stdout)
     ranked = json.loads(run("best", str(path), "--top", "3", "--json").stdout)
-    swept = run("sweep", *shlex.split(f"{PROBLEM} {AXES} --hardware dgx-h100 --top 3 --json"))
+    asked = f"{PROBLEM} {AXES} --hardware dgx-h100 --top 3 --float64 --json"
+    swept = run("sweep", *shlex.split(asked))
     rates = [
         [row["tokens_per_second_per_device"] for row in document["strategies"]]
         for document in (found, ranked, json.loads(swept.stdout))

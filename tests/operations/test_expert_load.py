@@ -35,7 +35,11 @@ def test_a_step_with_real_routing_takes_longer(small_moe) -> None:
 
     def step(**changes: str) -> float:
         framework = load_framework("megatron", graph_launch=True, **changes)
-        return float(sweep(small_moe, grid, "dgx-h100", framework=framework)["step_time"].item())
+        return float(
+            sweep(small_moe, grid, "dgx-h100", framework=framework, dtype="float64")[
+                "step_time"
+            ].item()
+        )
 
     assert step(routing="two_level") > step()
 

@@ -104,7 +104,7 @@ def optimizer_bytes(model, devices, **row):
     grid = strategies_from_rows(model, devices, [fields])
     assert grid.status[0] == 0
     framework = load_framework("megatron", pads_vocabulary_to=1)
-    results = sweep(model, grid, load_hardware("dgx-h100"), framework=framework)
+    results = sweep(model, grid, load_hardware("dgx-h100"), framework=framework, dtype="float64")
     return float(results["memory_optimizer"].values[0, 0])
 
 

@@ -155,7 +155,7 @@ def test_low_precision_parameters_drop_the_16_bit_copy(model):
 
     def bytes_per_parameter(hardware, **changes):
         framework = load_framework("megatron", pads_vocabulary_to=1, **changes)
-        results = sweep(model, grid, load_hardware(hardware), framework=framework)
+        results = sweep(model, grid, load_hardware(hardware), framework=framework, dtype="float64")
         return float(results["memory_parameters"].values[0, 0]) / model.parameter_count()
 
     assert bytes_per_parameter("dgx-h100") == pytest.approx(4.0)  # bf16, row- and column-wise

@@ -323,8 +323,8 @@ def test_operations_tell_their_part_of_the_band(small_moe, grid_of, h100):
 
 def test_datasets_carry_the_band_with_units_and_formula(small_moe, h100):
     grid = strategy_grid(small_moe, 16, sequence_length=2048, global_batch_size=64)
-    double = sweep(small_moe, grid, ["dgx-h100", "mi300x-server"])
-    single = sweep(small_moe, grid, ["dgx-h100", "mi300x-server"], dtype=np.float32)
+    double = sweep(small_moe, grid, ["dgx-h100", "mi300x-server"], dtype="float64")
+    single = sweep(small_moe, grid, ["dgx-h100", "mi300x-server"])
     for name in ("step_time_low", "step_time_high"):
         assert double[name].attrs["units"] == "s"
         assert double[name].attrs["long_name"] == VARIABLES[name].long_name
@@ -340,6 +340,8 @@ def test_datasets_carry_the_band_with_units_and_formula(small_moe, h100):
 def test_impossible_strategies_and_missing_precisions_have_no_band(small_dense):
     row = {"sequence_length": 2048, "global_batch_size": 8}
     rows = [row, {**row, "tensor_parallel": 3}, {**row, "precision": "fp8"}]
-    found = sweep(small_dense, strategies_from_rows(small_dense, 8, rows), "dgx-a100")
+    found = sweep(
+        small_dense, strategies_from_rows(small_dense, 8, rows), "dgx-a100", dtype="float64"
+    )
     for name in ("step_time", "step_time_low", "step_time_high"):
         np.testing.assert_array_equal(np.isnan(found[name].values[:, 0]), [False, True, True])

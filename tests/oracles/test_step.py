@@ -23,7 +23,7 @@ from perfmodel.kernels.collective.times import (
 )
 from perfmodel.kernels.pipeline.closed import Ends, ends_wait
 from perfmodel.kernels.step import tables as columns
-from perfmodel.kernels.step.close import close_strategies
+from perfmodel.kernels.step.close import close_strategies, results_in
 from perfmodel.kernels.step.overlap import beside_sends, hide
 from perfmodel.kernels.step.shards import shard_prices
 from perfmodel.kernels.step.stages import sum_stages, sum_widths
@@ -758,7 +758,8 @@ def closed(case, device, network, *, dtype: Any = np.float64):
     waits = columns.no_waits()
     layer_key = np.array(case["layer_key"])[families.stage_key]
     shards = shard_prices(families, layer_key, keys, settings, network)
-    close_strategies(families, batch, keys, stages, waits, shards, settings, device, network, out)
+    tables = keys, stages, waits, shards, settings, device, network
+    close_strategies(families, batch, *tables, results_in(out))
     return dict(zip(NAMES, out, strict=True))
 
 

@@ -405,7 +405,7 @@ def results_by_mapping(model, hardware, devices, **fields):
         mapping="all",
         **fields,
     )
-    dataset = sweep(model, grid, hardware, threads=1).isel(hardware=0)
+    dataset = sweep(model, grid, hardware, threads=1, dtype="float64").isel(hardware=0)
     assert sorted(dataset["mapping"].values.tolist()) == sorted(MAPPINGS)
     return {
         order: {name: float(dataset[name][i]) for name in RESULTS}

@@ -48,7 +48,7 @@ def at_once(**more: Any) -> Table:
     """Return the sweep as one table; A100 has no rate for fp8."""
     given = asked(**more)
     found = enumerate_problems(**given)
-    table = sweep_problems(found.problems, given["hardware"], dtype=given.get("dtype", np.float64))
+    table = sweep_problems(found.problems, given["hardware"], dtype=given.get("dtype", np.float32))
     table.attrs["scaling"] = given.get("scaling", "strong")
     return table
 

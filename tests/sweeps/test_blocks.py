@@ -49,7 +49,8 @@ def test_numbers_that_need_64_bits_have_them_in_every_block():
     one = {"axes": axes, "frameworks": asked()["frameworks"][:1], "devices": [8]}
     sweep = blocks(**one)
     assert sweep.table(0, 1)["global_batch_size"].values.dtype == np.int64
-    assert sweep.table(0, 1)["tensor_parallel"].values.dtype == np.int32
+    assert sweep.table(0, 1)["tensor_parallel"].values.dtype == np.int8
+    assert sweep.table(0, 1)["tensor_parallel"].labelled().dtype == np.int32
 
 
 def test_what_is_impossible_is_counted_as_by_one_enumeration():

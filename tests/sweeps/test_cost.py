@@ -24,7 +24,9 @@ HOUR = 3600.0
 def results(llama_8b: Any) -> Any:
     axes = {"sequence_length": 4096, "global_batch_size": 64, "virtual_pipeline": 1}
     grid = strategy_grid(llama_8b, 16, tensor_parallel=[1, 2, 8], pipeline_parallel=[1, 2], **axes)
-    return sweep(llama_8b, grid, ["dgx-h100", "dgx-b200", "mi325x-server", "tpu-v5p-pod"])
+    return sweep(
+        llama_8b, grid, ["dgx-h100", "dgx-b200", "mi325x-server", "tpu-v5p-pod"], dtype="float64"
+    )
 
 
 def values(dataset: Any, name: str, hardware: str | None = None) -> Any:
@@ -170,7 +172,7 @@ def test_llama_3_405b_took_30_84_million_device_hours(h100: Any) -> None:
         "global_batch_size": 2048,
         "zero_stage": 2,
     }
-    results = sweep(model, strategies_from_rows(model, 16384, [row]), h100)
+    results = sweep(model, strategies_from_rows(model, 16384, [row]), h100, dtype="float64")
     costed = add_cost(results, tokens=15.6e12, goodput=True)
     hours = float(values(costed, "device_time")[0, 0]) / HOUR
     assert hours == pytest.approx(30.84e6, rel=0.15)
@@ -183,7 +185,7 @@ def test_a_higher_limit_than_the_chip_can_draw_changes_nothing(llama_8b: Any, h1
     )
     limits = (400.0, 700.0, 5000.0, 50000.0)
     rows = [h100.with_values({"device.tdp": limit}) for limit in limits]
-    power = values(add_cost(sweep(llama_8b, grid, rows)), "power_per_device")[0]
+    power = values(add_cost(sweep(llama_8b, grid, rows, dtype="float64")), "power_per_device")[0]
     assert power[0] < power[1] < power[2] == power[3]
 
 

@@ -13,7 +13,9 @@ RUN = {"sequence_length": 4096, "global_batch_size": 32}
 def test_a_projection_is_the_row_of_a_sweep() -> None:
     found = perfmodel.project("llama-3.1-8b", "dgx-h100", 16, tensor_parallel=2, **RUN)
     grid = perfmodel.strategies_from_rows("llama-3.1-8b", 16, [RUN | {"tensor_parallel": 2}])
-    row = perfmodel.best(perfmodel.sweep("llama-3.1-8b", grid, "dgx-h100"), 1, fitting=False)[0]
+    row = perfmodel.best(
+        perfmodel.sweep("llama-3.1-8b", grid, "dgx-h100", dtype="float64"), 1, fitting=False
+    )[0]
     assert {**row, "strategy": 0} == {**found, "strategy": 0}
     assert found["data_parallel"] == 8
 
@@ -23,7 +25,9 @@ def test_facts_of_some_precisions_hold_for_their_rows_alone() -> None:
     model, hardware, framework = "qwen3-30b-a3b", "gb200-nvl72", "megatron-bridge@0.5"
     rows = [RUN | {"expert_parallel": 8, "precision": name} for name in ("bf16", "mxfp8", "fp8")]
     grid = perfmodel.strategies_from_rows(model, 8, rows)
-    swept = perfmodel.sweep(model, grid, hardware, framework=framework)["step_time"]
+    swept = perfmodel.sweep(model, grid, hardware, framework=framework, dtype="float64")[
+        "step_time"
+    ]
     single = [
         perfmodel.project(model, hardware, 8, framework=framework, **row)["step_time"]
         for row in rows

@@ -35,7 +35,7 @@ def dense_grid(model, devices=16, **axes):
 
 def assert_the_same(model, grid, hardware, *, top=10, by="", front=FRONT, framework="megatron"):
     given = {"by": by} if by else {}
-    whole = sweep(model, grid, hardware, framework=framework, threads=1)
+    whole = sweep(model, grid, hardware, framework=framework, threads=1, dtype="float64")
     few = sweep(
         model,
         grid,

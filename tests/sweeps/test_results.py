@@ -39,7 +39,7 @@ def dataset() -> xr.Dataset:
     base = load_hardware("dgx-h100")
     path = "system.network.1.bandwidth"
     rows = [base, base.with_values({path: 25e9}), load_hardware("dgx-b200")]
-    return sweep(model, grid, rows, hardware_values={path: [50e9, 25e9, 50e9]})
+    return sweep(model, grid, rows, hardware_values={path: [50e9, 25e9, 50e9]}, dtype="float64")
 
 
 @pytest.fixture

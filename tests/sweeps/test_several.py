@@ -32,7 +32,13 @@ HARDWARE = ("dgx-h100", "dgx-b200")
 @pytest.fixture(scope="module")
 def results():
     return sweep_several(
-        MODELS, HARDWARE, DEVICES, framework=FRAMEWORKS, global_batch_size=32, **AXES
+        MODELS,
+        HARDWARE,
+        DEVICES,
+        framework=FRAMEWORKS,
+        global_batch_size=32,
+        dtype="float64",
+        **AXES,
     )
 
 
@@ -140,7 +146,13 @@ def test_costs_know_the_model_and_devices_of_every_strategy(results):
     for model in MODELS:
         for devices in DEVICES:
             alone = sweep_several(
-                model, HARDWARE, devices, framework="fsdp", global_batch_size=32, **AXES
+                model,
+                HARDWARE,
+                devices,
+                framework="fsdp",
+                global_batch_size=32,
+                dtype="float64",
+                **AXES,
             )
             alone = perfmodel.add_cost(alone, tokens=1e12, goodput=True)
             where = f"model == '{model}' and devices == {devices} and framework == 'fsdp'"

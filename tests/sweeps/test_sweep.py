@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfmodel.base.errors import StrategyError
+from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.base.variables import (
     MEMORY_COMPONENTS,
     SCHEMA_VERSION,
@@ -27,6 +27,7 @@ from perfmodel.sweeps.datasets import open_results
 from perfmodel.sweeps.files import save_results
 from perfmodel.sweeps.kept import sweep
 from perfmodel.sweeps.netcdf import read_netcdf
+from perfmodel.sweeps.sweep import sweep_table
 from perfmodel.sweeps.trust import TRUST
 from tests.data import BASELINES
 
@@ -58,7 +59,7 @@ def hardware(h100, a100):
 @pytest.fixture(scope="module")
 def dataset(llama_8b, grid, hardware):
     values = {"system.network.1.bandwidth": [50e9, 25e9, 25e9]}
-    return sweep(llama_8b, grid, hardware, hardware_values=values)
+    return sweep(llama_8b, grid, hardware, hardware_values=values, dtype="float64")
 
 
 def test_dimensions_and_variables(dataset, grid, hardware):
@@ -148,7 +149,7 @@ def test_fits_is_memory_within_capacity(dataset):
 
 def test_every_hardware_row_is_as_if_alone(dataset, grid, hardware, llama_8b):
     for index, row in enumerate(hardware):
-        alone = sweep(llama_8b, grid, row)
+        alone = sweep(llama_8b, grid, row, dtype="float64")
         for item in STEP_VARIABLES:
             np.testing.assert_array_equal(
                 alone[item.name].values[:, 0], dataset[item.name].values[:, index]
@@ -189,14 +190,56 @@ def test_a_round_trip_changes_nothing(dataset, tmp_path):
             assert again[name].dtype.kind == variable.dtype.kind, name
 
 
-def test_single_precision_halves_the_results(llama_8b, grid, dataset, hardware):
-    single = sweep(llama_8b, grid, hardware, dtype=np.float32)
-    assert single["step_time"].dtype == np.float32
-    for item in STEP_VARIABLES:
+def test_results_have_single_precision_unless_double_is_asked_for(
+    llama_8b, grid, dataset, hardware
+):
+    single = sweep(llama_8b, grid, hardware)
+    for item in VARIABLES.values():
+        if item.name in ("fits", "status"):
+            np.testing.assert_array_equal(single[item.name], dataset[item.name])
+            continue
+        assert single[item.name].dtype == np.float32
+        assert single[item.name].nbytes == dataset[item.name].nbytes / 2
         np.testing.assert_allclose(
-            single[item.name].values, dataset[item.name].values, rtol=1e-6, atol=1e-12
+            single[item.name].values, dataset[item.name].values, rtol=1.3e-7, atol=1e-30
         )
-    np.testing.assert_array_equal(single["fits"], dataset["fits"])
+    times = sum(single[name].values for name in TIME_COMPONENTS)
+    np.testing.assert_allclose(times, single["step_time"].values, rtol=1e-6)
+    memory = sum(single[name].values for name in MEMORY_COMPONENTS)
+    np.testing.assert_allclose(memory, single["memory_total"].values, rtol=1e-6)
+    with pytest.raises(DataError, match="dtype: 'float16' is not one of float32, float64"):
+        sweep(llama_8b, grid, hardware, dtype="float16")
+
+
+def test_what_fits_is_decided_before_memory_is_rounded(llama_8b, grid, h100):
+    """Of a device that has exactly what a strategy needs, or one byte's fraction less."""
+    few = grid.take(np.flatnonzero(grid.status == 0)[:6])
+    needs = sweep(llama_8b, few, h100, dtype="float64")["memory_total"].values[:, 0]
+    rounded_up = 0
+    for exact in np.unique(needs):
+        for capacity in (exact, np.nextafter(exact, 0.0)):
+            row = h100.with_values({"device.memory.capacity": float(capacity)})
+            found = sweep(llama_8b, few, row)
+            np.testing.assert_array_equal(found["fits"].values[:, 0], needs <= capacity)
+            np.testing.assert_array_equal(
+                found["memory_total"].values[:, 0] <= capacity, found["fits"].values[:, 0]
+            )
+            np.testing.assert_allclose(found["memory_total"].values[:, 0], needs, rtol=1.3e-7)
+        rounded_up += float(np.float32(exact)) > exact
+    assert rounded_up  # where rounding alone would decide otherwise
+
+
+def test_whole_numbers_are_small_in_tables_and_safe_in_datasets(llama_8b, grid, hardware):
+    table = sweep_table(llama_8b, grid, hardware, dtype="float32")
+    assert table["tensor_parallel"].values.dtype == np.int8
+    assert table["sequence_length"].values.dtype == np.int16
+    assert not any(table["padding"].values.strides)  # one value, seen from every row
+    dataset = table.to_xarray()
+    for spec in FIELDS:
+        if spec.kind == "int":
+            assert dataset[spec.name].dtype == np.int32
+    product = dataset["tensor_parallel"] * dataset["sequence_length"]
+    np.testing.assert_array_equal(product, grid["tensor_parallel"] * grid["sequence_length"])
 
 
 def test_frameworks_are_named_or_given(llama_8b, grid, h100):
@@ -265,7 +308,8 @@ def test_one_precision_that_a_device_lacks_is_no_failure(llama_8b, profile, prec
 
 def test_sequence_lengths_share_one_sweep(llama_8b, h100):
     rows = [{**RUN, "sequence_length": length} for length in (2048, 8192, 4096)]
-    dataset = sweep(llama_8b, strategies_from_rows(llama_8b, 8, rows), h100)
+    grid = strategies_from_rows(llama_8b, 8, rows)
+    dataset = sweep(llama_8b, grid, h100, dtype="float64")
     flops = dataset["model_flops_per_token"].values
     assert flops[0] < flops[2] < flops[1]
     rates = dataset["tokens_per_second_per_device"].values[:, 0]
@@ -314,6 +358,7 @@ def test_baseline(request, name):
         grid,
         [load_hardware("dgx-h100"), load_hardware("mi300x-server")],
         framework=framework,
+        dtype="float64",
     )
     # Twelve digits: a last-digit difference of another processor changes no file.
     found = {

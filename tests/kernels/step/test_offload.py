@@ -154,7 +154,7 @@ def test_models_fit_one_v100_as_zero_offload_trained_them(billions, layers, shar
     row |= {"zero_stage": 2, "recompute": "full", "precision": "fp16", "offload_optimizer": share}
     one = load_hardware("dgx-1-v100").with_values({"system.host.memory_capacity": 1.5e12})
     grid = strategies_from_rows(model, 1, [row])
-    found = sweep(model, grid, one, framework="megatron-deepspeed-2021")
+    found = sweep(model, grid, one, framework="megatron-deepspeed-2021", dtype="float64")
     assert bool(found["fits"].values.flat[0]) is fits
 
 
@@ -168,7 +168,7 @@ def test_what_the_host_cannot_hold_does_not_fit(h100, llama_8b):
     grid = strategies_from_rows(llama_8b, 8, [row])
     small = h100.with_values({"system.host.memory_capacity": 1e9})
     for hardware, fits in ((h100, True), (small, False)):
-        found = sweep(llama_8b, grid, hardware)
+        found = sweep(llama_8b, grid, hardware, dtype="float64")
         assert bool(found["fits"].values.flat[0]) is fits
 
 
@@ -238,7 +238,7 @@ def test_states_on_drives_are_read_and_written_once(project, h100, llama_8b):
 def test_drives_beside_the_update_take_no_longer(grid_of, h100, llama_8b):
     grid = grid_of(llama_8b, offload_optimizer=1.0, offload_optimizer_to="nvme", **RUN)
     turns, beside = (
-        float(sweep(llama_8b, grid, h100, framework=it)["offload_exposed"].values.flat[0])
+        sweep(llama_8b, grid, h100, framework=it, dtype="float64")["offload_exposed"].item()
         for it in (load_framework("megatron"), load_framework("megatron", overlap_nvme=True))
     )
     assert beside < turns
@@ -265,7 +265,7 @@ def test_what_drives_cannot_hold_does_not_fit(h100, llama_8b):
     grid = strategies_from_rows(llama_8b, 8, [row | {"offload_optimizer_to": "nvme"}])
     small = h100.with_values({"system.host.nvme_capacity": 1e9})
     for hardware, fits in ((h100, True), (small, False)):
-        found = as_table(sweep(llama_8b, grid, hardware))
+        found = as_table(sweep(llama_8b, grid, hardware, dtype="float64"))
         assert bool(found["fits"].values.flat[0]) is fits
         decide_safely(found)  # the device's margin is not that of the drives
         assert bool(found["fits"].values.flat[0]) is fits

@@ -126,7 +126,7 @@ def test_the_corrected_file_of_a_projection_takes_its_communication(h100):
     size, count = float(found.weight_gradient.size[row]), 4
     expected = collective_times(h100, "reduce_scatter", size, count, 4)[0]
     assert result.weight_gradient.communication[row] == pytest.approx(expected)
-    projected = sweep(model, strategy, h100).isel(strategy=0, hardware=0)
+    projected = sweep(model, strategy, h100, dtype="float64").isel(strategy=0, hardware=0)
     for ours, name in (("tensor_parallel", "tensor"), ("data_parallel", "data")):
         total = float(projected[f"{name}_parallel_total"])
         assert getattr(result, ours) == pytest.approx(total, rel=1e-3)
