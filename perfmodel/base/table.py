@@ -28,6 +28,8 @@ Read = Callable[[Mapping[str, Index]], NDArray[Any]]
 
 FEW = 4096
 """Positions whose values are read at once; more only when they are used."""
+MANY = 1 << 20
+"""Codes whose texts are made at the first look; those of fewer at once."""
 
 
 class Column:
@@ -248,7 +250,7 @@ def spoken(column: Column) -> xr.Variable:
     return xr.Variable(*_spoken(column), fastpath=True)
 
 
-def _spoken(column: Column) -> tuple[Sequence[str], NDArray[Any], dict[str, Any]]:
+def _spoken(column: Column) -> tuple[Sequence[str], Any, dict[str, Any]]:
     labels = column.labels
     if labels is None:
         return column.dims, column.labelled(), column.attrs
@@ -259,8 +261,12 @@ def _spoken(column: Column) -> tuple[Sequence[str], NDArray[Any], dict[str, Any]
     if codes.size and codes.min() == codes.max():  # one text, seen from every row
         one = int(codes.flat[0])
         values = np.broadcast_to(known[one : one + 1], codes.shape)
-    else:
+    elif codes.size < MANY:
         values = known.take(codes)  # one object per choice, not one text per row
+    else:  # made at the first look, for which a sweep of millions does not wait
+        from perfmodel.base.spoken import texts_of
+
+        values = texts_of(codes, known)
     return column.dims, values, attrs | {"choices": " ".join(filter(None, labels))}
 
 

@@ -347,10 +347,12 @@ def in_chunks(
         run(first, behind)
         first = behind
     chunks = []
+    workers = threads or os.cpu_count() or 1
+    most = min(CHUNK, max(int(before[-1] - before[first]) // (4 * workers), PLAIN_CHUNK))
     while first < last:
-        chunks.append((first, end(first, CHUNK)))
+        chunks.append((first, end(first, most if workers > 1 else CHUNK)))
         first = chunks[-1][1]
-    workers = min(threads or os.cpu_count() or 1, len(chunks))
+    workers = min(workers, len(chunks))
     if workers <= 1:
         for chunk in chunks:
             run(*chunk)
