@@ -9,6 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+# Tests run compiled kernels, however small the work. Read when the first kernel is imported,
+# which some module of ours does.
+os.environ.setdefault("PERFMODEL_JIT", "always")
+
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -26,10 +30,6 @@ from tests import data
 # No deadline: the first example may compile a kernel. The same examples on every run.
 settings.register_profile("perfmodel", deadline=None, derandomize=True)
 settings.load_profile("perfmodel")
-
-# Tests run compiled kernels, however small the work. Read when the first kernel is imported,
-# so no import of this file may import any.
-os.environ.setdefault("PERFMODEL_JIT", "always")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
