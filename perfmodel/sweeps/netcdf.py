@@ -7,7 +7,9 @@ and neither writing nor reading needs xarray.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -149,8 +151,9 @@ def read_netcdf(path: Path) -> Table:
     DataError
         The file is no netCDF-4 file, or is damaged.
     """
-    with _opened(path) as file:
-        found = {str(name): _stored(variable, path) for name, variable in file.variables.items()}
+    opened = functools.partial(_opened, path)
+    with opened() as file:
+        found = {str(name): _stored(variable, opened) for name, variable in file.variables.items()}
         named = {
             name
             for variable in file.variables.values()
@@ -165,11 +168,22 @@ def read_netcdf(path: Path) -> Table:
         )
 
 
+_open = threading.local()
+"""Files that this thread has open, by path."""
+
+
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[Dataset]:
-    """Give an open file, and close it: files left to the garbage collector can crash HDF5."""
+    """Give an open file, and close it: files left to the garbage collector can crash HDF5.
+
+    Who asks for it again before that is given the same: opening takes longer than most columns.
+    """
     import netCDF4
 
+    files = vars(_open)
+    if str(path) in files:
+        yield files[str(path)]
+        return
     try:
         file = netCDF4.Dataset(path)
     except (OSError, RuntimeError) as error:
@@ -178,25 +192,29 @@ def _opened(path: Path) -> Iterator[Dataset]:
     try:
         file.set_auto_maskandscale(False)
         file.set_always_mask(False)
+        files[str(path)] = file
         yield file
     except (AttributeError, IndexError, OSError, RuntimeError, UnicodeDecodeError) as error:
         raise DataError(f"'{path}' is damaged: {error}") from None
     finally:
+        files.pop(str(path), None)
         file.close()
 
 
-def _stored(variable: Variable, path: Path) -> Column:
+def _stored(
+    variable: Variable, opened: Callable[[], contextlib.AbstractContextManager[Dataset]]
+) -> Column:
     """Return a column whose values stay in the file until they are used."""
     attributes = {name: variable.getncattr(name) for name in variable.ncattrs()}
     name, dims = variable.name, tuple(map(str, variable.dimensions))
 
     def read(positions: Mapping[str, Index]) -> Any:
-        with _opened(path) as file:
+        with opened() as file:
             values = read_positions(lambda at: np.asarray(file[name][at or ...]), dims, positions)
         return values.astype(bool) if attributes.get("dtype") == "bool" else values
 
     kept = {name: value for name, value in attributes.items() if name not in ENCODING}
-    return Column(dims, attrs=kept, read=read)
+    return Column(dims, attrs=kept, read=read, opened=opened)
 
 
 def read_positions(
