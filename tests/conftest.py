@@ -48,6 +48,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--one-case", action="store_true", help="run one case of each test that has several"
     )
+    parser.addoption(
+        "--every-kernel",
+        action="store_true",
+        help="compile kernels that only kernels call by themselves, too (minutes)",
+    )
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
