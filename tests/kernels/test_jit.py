@@ -41,6 +41,12 @@ def perfmodel(*arguments: str, **environment: str) -> subprocess.CompletedProces
     return python("-m", "perfmodel", *arguments, **environment)
 
 
+@needs_compiling
+def test_the_setting_of_the_tests_came_before_the_first_kernel():
+    """Else they run as with "auto", and kernels that a test imports are never compiled."""
+    assert _jit.mode() == os.environ["PERFMODEL_JIT"]
+
+
 @pytest.mark.parametrize(
     "switches",
     [{"NUMBA_DISABLE_JIT": "1"}, {"PERFMODEL_JIT": "never"}, {"PERFMODEL_JIT": "auto"}],
