@@ -41,7 +41,7 @@ def write_netcdf(table: Table, path: Path) -> None:
     """
     import netCDF4
 
-    with netCDF4.Dataset(path, "w", format="NETCDF4") as file:
+    with _library, netCDF4.Dataset(path, "w", format="NETCDF4") as file:
         for dim, size in table.sizes.items():
             file.createDimension(dim, size)
         file.setncatts({key: value for key, value in table.attrs.items() if value is not None})
@@ -71,7 +71,7 @@ def join_netcdf(parts: Sequence[Path], path: Path, dim: str, attrs: Mapping[str,
     with _opened(parts[0]) as first, _opened(parts[-1]) as last:
         step = len(first.dimensions[dim])
         count = step * (len(parts) - 1) + len(last.dimensions[dim])
-    with netCDF4.Dataset(path, "w", format="NETCDF4") as file:
+    with _library, netCDF4.Dataset(path, "w", format="NETCDF4") as file:
         file.set_auto_maskandscale(False)
         for number, part in enumerate(parts):
             with _opened(part) as source:
@@ -168,22 +168,28 @@ def read_netcdf(path: Path) -> Table:
         )
 
 
-_open = threading.local()
-"""Files that this thread has open, by path."""
+_library = threading.RLock()
+"""Held while a file is open: netCDF4 lets other threads run, and HDF5 crashes where two call it."""
+_open: dict[str, Dataset] = {}
+"""Files that are open to be read, by path."""
 
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[Dataset]:
-    """Give an open file, and close it: files left to the garbage collector can crash HDF5.
+    """Give an open file, and close it: one left to the garbage collector is closed in any thread.
 
     Who asks for it again before that is given the same: opening takes longer than most columns.
     """
+    with _library:
+        if str(path) in _open:
+            yield _open[str(path)]
+        else:
+            yield from _newly_opened(path)
+
+
+def _newly_opened(path: Path) -> Iterator[Dataset]:
     import netCDF4
 
-    files = vars(_open)
-    if str(path) in files:
-        yield files[str(path)]
-        return
     try:
         file = netCDF4.Dataset(path)
     except (OSError, RuntimeError) as error:
@@ -192,12 +198,12 @@ def _opened(path: Path) -> Iterator[Dataset]:
     try:
         file.set_auto_maskandscale(False)
         file.set_always_mask(False)
-        files[str(path)] = file
+        _open[str(path)] = file
         yield file
     except (AttributeError, IndexError, OSError, RuntimeError, UnicodeDecodeError) as error:
         raise DataError(f"'{path}' is damaged: {error}") from None
     finally:
-        files.pop(str(path), None)
+        _open.pop(str(path), None)
         file.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import netCDF4
@@ -81,6 +82,21 @@ def test_columns_read_together_open_the_file_once(
     stored.to_xarray()
     assert len(opened) == 2
     assert not any(file.isopen() for file in opened)
+
+
+def test_threads_may_read_and_write_at_once(table: Table, tmp_path: Path) -> None:
+    """HDF5 is not made for threads: without a lock this ends the process."""
+    names = [f"{number}.nc" for number in range(3)]
+
+    def use(name: str) -> bool:
+        for _ in range(3):
+            write_netcdf(table, tmp_path / name)
+            again = read_netcdf(tmp_path / name)
+            same = [np.array_equal(again[it].values, table[it].values) for it in ("fits", "kind")]
+        return all(same)
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(use, names)) == [True] * 3
 
 
 def test_damage_is_one_line(table: Table, tmp_path: Path) -> None:
