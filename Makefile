@@ -24,7 +24,7 @@ demo: $(VENV)/.demo ## Sweep Llama-3.1-70B on 1,024 H100 into sweep.nc and print
 		--seq-len 8192 --global-batch 2048 -o sweep.nc
 
 test: $(VENV)/.test ## Run the tests
-	$(BIN)/pytest -n $(WORKERS) $(OPTIONS)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal --every-kernel $(OPTIONS)
 
 lint: $(VENV)/.dev ## Check style, format and the floors that modules may import from
 	$(BIN)/ruff check .

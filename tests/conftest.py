@@ -9,6 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+# Tests run compiled kernels, however small the work. Read when the first kernel is imported,
+# which some module of ours does.
+os.environ.setdefault("PERFMODEL_JIT", "always")
+
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -27,9 +31,8 @@ from tests import data
 settings.register_profile("perfmodel", deadline=None, derandomize=True)
 settings.load_profile("perfmodel")
 
-# Tests run compiled kernels, however small the work. Read when the first kernel is imported,
-# so no import of this file may import any.
-os.environ.setdefault("PERFMODEL_JIT", "always")
+OTHERS = ("skipped", "failed", "error", "xfailed", "xpassed")
+"""What may become of a test that does not pass."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,19 +45,57 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--leave-out", metavar="FILE", help="leave out what another run wrote with --passed-to"
     )
+    parser.addoption(
+        "--one-case", action="store_true", help="run one case of each test that has several"
+    )
+    parser.addoption(
+        "--every-kernel",
+        action="store_true",
+        help="compile kernels that only kernels call by themselves, too (minutes)",
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import files that passed as a whole."""
+    file = config.getoption("--leave-out")
+    if file and collection_path.is_relative_to(data.ROOT):
+        return collection_path.relative_to(data.ROOT).as_posix() in done(file)["files"] or None
+    return None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    kept = items
     if file := config.getoption("--leave-out"):
-        passed = set(json.loads(Path(file).read_text(encoding="utf-8")))
-        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in passed])
-        items[:] = [item for item in items if item.nodeid not in passed]
+        passed = set(done(file)["tests"])
+        kept = [item for item in kept if item.nodeid not in passed]
+    if config.getoption("--one-case"):
+        kept = list({item.nodeid.partition("[")[0]: item for item in reversed(kept)}.values())[::-1]
+    if len(kept) < len(items):
+        left_out = set(items) - set(kept)
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = kept
+
+
+@functools.cache
+def done(file: str) -> dict[str, list[str]]:
+    """Return the tests that passed elsewhere, and the files of which all did."""
+    found: dict[str, list[str]] = json.loads(Path(file).read_text(encoding="utf-8"))
+    return found
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     if file := config.getoption("--passed-to"):
-        passed = [report.nodeid for report in terminalreporter.stats.get("passed", ())]
-        Path(file).write_text(json.dumps(passed), encoding="utf-8")
+        stats = terminalreporter.stats
+        passed = [report.nodeid for report in stats.get("passed", ())]
+        others = [report.nodeid for kind in OTHERS for report in stats.get(kind, ())]
+        files = set(map(file_of, passed)) - set(map(file_of, others))
+        written = {"tests": passed, "files": sorted(files)}
+        Path(file).write_text(json.dumps(written), encoding="utf-8")
+
+
+def file_of(test: str) -> str:
+    """Return the file of a test by its name."""
+    return test.partition("::")[0]
 
 
 @pytest.fixture(autouse=True)

@@ -227,6 +227,16 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
             f"--global-batch 8 {SWEPT} --ep 1,2 --precision bf16,fp8 --keep-impossible",
         ),
     ),
+    "search": (
+        4,
+        (
+            f"search {PROBLEM} {SWEPT} --top 2 --by step_time",
+            f"search {PROBLEM} {SWEPT} --sweep device.memory.bandwidth=3e12:5e12:2 -o out.nc",
+            f"search --config config.toml {SWEPT} --mapping all --seconds 5 --json",
+            f"search --model experts.json --hardware profile.toml,b200 --devices 8 --seq-len 1024 "
+            f"--global-batch 8 {SWEPT} --ep 1,2 --precision bf16,fp8 --safe",
+        ),
+    ),
     "diff": (
         4,
         (

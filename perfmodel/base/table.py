@@ -8,6 +8,8 @@ say what the codes stand for.
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,8 @@ Index = NDArray[np.intp]
 """Positions along a dimension."""
 Read = Callable[[Mapping[str, Index]], NDArray[Any]]
 """Reads a stored column at the given positions of some dimensions."""
+Opened = Callable[[], contextlib.AbstractContextManager[Any]]
+"""Keeps what a stored column is read from open, for all that are read meanwhile."""
 
 
 FEW = 4096
@@ -43,7 +47,7 @@ class Column:
         ``units``, ``long_name`` and the like.
     """
 
-    __slots__ = ("_read", "_values", "attrs", "dims")
+    __slots__ = ("_opened", "_read", "_values", "attrs", "dims")
 
     def __init__(
         self,
@@ -52,11 +56,13 @@ class Column:
         attrs: Mapping[str, Any] | None = None,
         *,
         read: Read | None = None,
+        opened: Opened = contextlib.nullcontext,
     ) -> None:
         self.dims = (dims,) if isinstance(dims, str) else tuple(dims)
         self.attrs = dict(attrs or {})
         self._values: NDArray[Any] | None = None if read else np.asarray(values)
         self._read = read
+        self._opened = opened
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Column, (self.dims, self.values, self.attrs)
@@ -140,7 +146,7 @@ class Column:
                 inner = {dim: here[dim][at] if dim in here else at for dim, at in more.items()}
                 return read({**here, **inner})
 
-            return Column(self.dims, attrs=self.attrs, read=later)
+            return Column(self.dims, attrs=self.attrs, read=later, opened=self._opened)
         values = self._values
         for dim, at in here.items():
             values = np.take(values, at, axis=self.dims.index(dim))
@@ -221,12 +227,25 @@ class Table:
             else np.asarray(at)
             for dim, at in positions.items()
         }
-        return Table(
-            {name: column.take(chosen) for name, column in self.data_vars.items()},
-            {name: column.take(chosen) for name, column in self.coords.items()},
-            self.attrs,
-            {**self.sizes, **{dim: at.size for dim, at in chosen.items()}},
-        )
+        with self._opened():
+            for column in self.variables.values():
+                if column.is_stored and math.prod(self.sizes[dim] for dim in column.dims) <= FEW:
+                    assert column.values is not None  # read while it is open
+            return Table(
+                {name: column.take(chosen) for name, column in self.data_vars.items()},
+                {name: column.take(chosen) for name, column in self.coords.items()},
+                self.attrs,
+                {**self.sizes, **{dim: at.size for dim, at in chosen.items()}},
+            )
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[None]:
+        """Keep open what stored columns are read from: opening takes longer than reading a few."""
+        columns = self.variables.values()
+        with contextlib.ExitStack() as stack:
+            for opened in {column._opened for column in columns if column.is_stored}:
+                stack.enter_context(opened())
+            yield
 
     def to_xarray(self) -> xr.Dataset:
         """Return the table as an `xarray.Dataset`, with labels in place of codes.
@@ -235,11 +254,12 @@ class Table:
         """
         import xarray as xr
 
-        return xr.Dataset(
-            {name: spoken(column) for name, column in self.data_vars.items()},
-            {name: spoken(column) for name, column in self.coords.items()},
-            self.attrs,
-        )
+        with self._opened():
+            return xr.Dataset(
+                {name: spoken(column) for name, column in self.data_vars.items()},
+                {name: spoken(column) for name, column in self.coords.items()},
+                self.attrs,
+            )
 
 
 def spoken(column: Column) -> xr.Variable:

@@ -7,7 +7,9 @@ and neither writing nor reading needs xarray.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,7 +41,7 @@ def write_netcdf(table: Table, path: Path) -> None:
     """
     import netCDF4
 
-    with netCDF4.Dataset(path, "w", format="NETCDF4") as file:
+    with _library, netCDF4.Dataset(path, "w", format="NETCDF4") as file:
         for dim, size in table.sizes.items():
             file.createDimension(dim, size)
         file.setncatts({key: value for key, value in table.attrs.items() if value is not None})
@@ -69,7 +71,7 @@ def join_netcdf(parts: Sequence[Path], path: Path, dim: str, attrs: Mapping[str,
     with _opened(parts[0]) as first, _opened(parts[-1]) as last:
         step = len(first.dimensions[dim])
         count = step * (len(parts) - 1) + len(last.dimensions[dim])
-    with netCDF4.Dataset(path, "w", format="NETCDF4") as file:
+    with _library, netCDF4.Dataset(path, "w", format="NETCDF4") as file:
         file.set_auto_maskandscale(False)
         for number, part in enumerate(parts):
             with _opened(part) as source:
@@ -149,8 +151,9 @@ def read_netcdf(path: Path) -> Table:
     DataError
         The file is no netCDF-4 file, or is damaged.
     """
-    with _opened(path) as file:
-        found = {str(name): _stored(variable, path) for name, variable in file.variables.items()}
+    opened = functools.partial(_opened, path)
+    with opened() as file:
+        found = {str(name): _stored(variable, opened) for name, variable in file.variables.items()}
         named = {
             name
             for variable in file.variables.values()
@@ -165,9 +168,26 @@ def read_netcdf(path: Path) -> Table:
         )
 
 
+_library = threading.RLock()
+"""Held while a file is open: netCDF4 lets other threads run, and HDF5 crashes where two call it."""
+_open: dict[str, Dataset] = {}
+"""Files that are open to be read, by path."""
+
+
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[Dataset]:
-    """Give an open file, and close it: files left to the garbage collector can crash HDF5."""
+    """Give an open file, and close it: one left to the garbage collector is closed in any thread.
+
+    Who asks for it again before that is given the same: opening takes longer than most columns.
+    """
+    with _library:
+        if str(path) in _open:
+            yield _open[str(path)]
+        else:
+            yield from _newly_opened(path)
+
+
+def _newly_opened(path: Path) -> Iterator[Dataset]:
     import netCDF4
 
     try:
@@ -178,25 +198,29 @@ def _opened(path: Path) -> Iterator[Dataset]:
     try:
         file.set_auto_maskandscale(False)
         file.set_always_mask(False)
+        _open[str(path)] = file
         yield file
     except (AttributeError, IndexError, OSError, RuntimeError, UnicodeDecodeError) as error:
         raise DataError(f"'{path}' is damaged: {error}") from None
     finally:
+        _open.pop(str(path), None)
         file.close()
 
 
-def _stored(variable: Variable, path: Path) -> Column:
+def _stored(
+    variable: Variable, opened: Callable[[], contextlib.AbstractContextManager[Dataset]]
+) -> Column:
     """Return a column whose values stay in the file until they are used."""
     attributes = {name: variable.getncattr(name) for name in variable.ncattrs()}
     name, dims = variable.name, tuple(map(str, variable.dimensions))
 
     def read(positions: Mapping[str, Index]) -> Any:
-        with _opened(path) as file:
+        with opened() as file:
             values = read_positions(lambda at: np.asarray(file[name][at or ...]), dims, positions)
         return values.astype(bool) if attributes.get("dtype") == "bool" else values
 
     kept = {name: value for name, value in attributes.items() if name not in ENCODING}
-    return Column(dims, attrs=kept, read=read)
+    return Column(dims, attrs=kept, read=read, opened=opened)
 
 
 def read_positions(

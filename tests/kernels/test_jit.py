@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numba
 import numpy as np
@@ -38,6 +39,12 @@ def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
 
 def perfmodel(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return python("-m", "perfmodel", *arguments, **environment)
+
+
+@needs_compiling
+def test_the_setting_of_the_tests_came_before_the_first_kernel():
+    """Else they run as with "auto", and kernels that a test imports are never compiled."""
+    assert _jit.mode() == os.environ["PERFMODEL_JIT"]
 
 
 @pytest.mark.parametrize(
@@ -142,13 +149,17 @@ print(stream_times(load_hardware("dgx-h100"), 1e6, 1e6).time.tolist())
 
 
 @needs_compiling
-@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
-def test_a_damaged_cache_is_written_again(tmp_path: Path, suffix: str):
+@pytest.mark.parametrize(
+    ("suffix", "damages"),
+    [("nbi", (b"", b"\x93random" * 99, pickle.dumps(1), 0.5)), ("nbc", (b"", 0.5, 0.999))],
+)
+def test_a_damaged_cache_is_written_again(tmp_path: Path, suffix: str, damages: tuple[Any, ...]):
     switches = {"PERFMODEL_JIT": "always", "XDG_CACHE_HOME": str(tmp_path), "NUMBA_CACHE_DIR": ""}
     first = python("-c", STREAM, **switches).stdout
     (file,) = tmp_path.rglob(f"stream.stream_times-*.{suffix}")
     whole = file.read_bytes()
-    for damage in (whole[: len(whole) // 2], b"", b"\x93random" * 99, pickle.dumps(1), whole[:-1]):
+    for damage in damages:  # a share of it, or other content
+        damage = whole[: int(damage * len(whole))] if isinstance(damage, float) else damage
         file.write_bytes(damage)
         run = python("-c", STREAM, **switches)
         assert (run.stdout, run.stderr) == (first, "")

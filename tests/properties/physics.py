@@ -10,7 +10,7 @@ far and why: that is its bound, and it is asserted.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -556,13 +556,3 @@ LAWS = (
         ),
     ),
 )
-
-
-def examined(
-    law: Law, rng: np.random.Generator, cases: int, count: int, **fixed: str
-) -> Iterator[tuple[Case, NDArray[np.intp], NDArray[np.float64]]]:
-    """Yield random cases, the strategies that a law is about, and how far each bends it."""
-    for _ in range(cases):
-        case = draw_case(rng, count, **fixed)
-        if case.columns["tensor_parallel"].size:
-            yield case, *law.measure(case, case.project())

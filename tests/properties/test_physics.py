@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
+import functools
 
 import numpy as np
 import pytest
@@ -10,10 +10,18 @@ import pytest
 from perfmodel.compute.gemm import gemm_times
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.strategy.fields import MAPPINGS
-from tests.properties.physics import LAWS, Law, data_is_outside, draw_case, examined, network_kind
+from tests.properties.physics import (
+    LAWS,
+    Case,
+    Law,
+    Values,
+    data_is_outside,
+    draw_case,
+    network_kind,
+)
 
-CASES, STRATEGIES = 10, 40
-ASKED, MOST_DRAWN = 20, 3
+CASES, MOST_CASES, STRATEGIES = 4, 30, 30
+ASKED = 20
 # Laws about few of all profiles are asked of these.
 PROFILES = {
     "weak scaling on slices never gains": ("tpu7x-pod", "tpu-v5e-pod"),
@@ -22,21 +30,34 @@ PROFILES = {
 }
 
 
+@functools.cache
+def drawn(number: int, count: int, **fixed: str) -> tuple[Case, Values]:
+    """Return a random case and its projection; several laws are asked of it."""
+    case = draw_case(np.random.default_rng(number), count, **fixed)
+    return case, case.project() if case.columns["tensor_parallel"].size else {}
+
+
+def keeps(law: Law, case: Case, base: Values) -> int:
+    """Ask a law of a case, and return of how many strategies that says anything."""
+    if not base:
+        return 0
+    rows, broken = law.measure(case, base)
+    if rows.size:
+        worst = int(np.argmax(broken))
+        assert broken[worst] <= law.bound, (law.name, case.name, case.row(int(rows[worst])))
+    return rows.size
+
+
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
 def test_random_steps_keep_the_law(law: Law) -> None:
-    rng = np.random.default_rng(zlib.crc32(law.name.encode()))
-    asked = drawn = 0
-    profiles = PROFILES.get(law.name, (None,))
-    while drawn == 0 or (asked < ASKED and drawn < MOST_DRAWN):  # laws about few strategies: again
-        drawn += 1
-        for profile in profiles:
-            fixed = {"hardware": profile} if profile else {}
-            cases = CASES // len(profiles)
-            for case, rows, broken in examined(law, rng, cases, STRATEGIES, **fixed):
-                asked += rows.size
-                if rows.size:
-                    worst = int(np.argmax(broken))
-                    assert broken[worst] <= law.bound, (case.name, case.row(int(rows[worst])))
+    asked = 0
+    first = LAWS.index(law)
+    profiles = PROFILES.get(law.name, ())
+    for number in range(MOST_CASES):
+        if number >= CASES and asked >= ASKED:  # laws about few strategies: more
+            break
+        fixed = {"hardware": profiles[number % len(profiles)]} if profiles else {}
+        asked += keeps(law, *drawn((first + number) % len(LAWS), STRATEGIES, **fixed))
     assert asked >= ASKED
 
 
@@ -45,18 +66,11 @@ def test_random_steps_keep_the_law(law: Law) -> None:
 )
 def test_layers_of_every_kind_keep_the_laws(model: str) -> None:
     """State spaces and single mixers, delta rules, sparse latent attention, selective scans."""
-    rng = np.random.default_rng(zlib.crc32(model.encode()))
-    asked = 0
-    for law in LAWS:
-        if law.name in PROFILES:
-            continue
-        for case, rows, broken in examined(law, rng, 1, 20, model=model, hardware="dgx-h100"):
-            asked += rows.size
-            if rows.size:
-                worst = int(np.argmax(broken))
-                found = law.name, case.name, case.row(int(rows[worst]))
-                assert broken[worst] <= law.bound, found
-    assert asked >= 100
+    step = drawn(1, STRATEGIES, model=model, hardware="dgx-h100")
+    laws = [law for law in LAWS if law.name not in PROFILES]
+    asked = [keeps(law, *step) for law in laws]
+    assert sum(map(bool, asked)) > 0.8 * len(laws), asked
+    assert sum(asked) >= 100
 
 
 def test_every_exception_says_why() -> None:

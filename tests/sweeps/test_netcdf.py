@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
@@ -64,6 +66,37 @@ def test_rows_are_read_without_the_rest(table: Table, tmp_path: Path, count: int
     found = read_netcdf(tmp_path / "x.nc").isel(strategy=chosen, hardware=[1])
     np.testing.assert_array_equal(found["time"].values, table["time"].values[chosen][:, [1]])
     np.testing.assert_array_equal(found["fits"].values, table["fits"].values[chosen])
+
+
+def test_columns_read_together_open_the_file_once(
+    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_netcdf(table, tmp_path / "x.nc")
+    stored = read_netcdf(tmp_path / "x.nc")
+    opened = []
+    library = netCDF4.Dataset
+    monkeypatch.setattr(netCDF4, "Dataset", lambda path: opened.append(library(path)) or opened[-1])
+    chosen = stored.isel(strategy=[1, 2]).isel(hardware=[0])
+    assert len(opened) == 1
+    assert chosen["kind"].values.tolist() == [1, 2]
+    stored.to_xarray()
+    assert len(opened) == 2
+    assert not any(file.isopen() for file in opened)
+
+
+def test_threads_may_read_and_write_at_once(table: Table, tmp_path: Path) -> None:
+    """HDF5 is not made for threads: without a lock this ends the process."""
+    names = [f"{number}.nc" for number in range(3)]
+
+    def use(name: str) -> bool:
+        for _ in range(3):
+            write_netcdf(table, tmp_path / name)
+            again = read_netcdf(tmp_path / name)
+            same = [np.array_equal(again[it].values, table[it].values) for it in ("fits", "kind")]
+        return all(same)
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(use, names)) == [True] * 3
 
 
 def test_damage_is_one_line(table: Table, tmp_path: Path) -> None:

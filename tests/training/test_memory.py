@@ -191,7 +191,7 @@ FIELDS = st.fixed_dictionaries(
 LEVELS = ["none", "selective", "full"]
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(fields=FIELDS, framework=st.sampled_from(["megatron", "megatron-2022", "fsdp"]))
 def test_memory_falls_with_sharding_and_recomputation(project, small_moe, fields, framework):
     model = replace(small_moe, layers=small_moe.layers * 4)  # so that no one layer is a large part
