@@ -172,7 +172,7 @@ class Workload:
         found = copy.copy(self)
         found.families = self.families.take(rows)
         found.grid = found.families.grid
-        found.strategies = self.strategies[rows].view(np.recarray)
+        found.strategies = self.strategies.take(rows).view(np.recarray)  # far ahead of [rows]
         return found
 
     def keys_of_pipelines(self) -> list[Integers]:

@@ -199,7 +199,7 @@ def prices_of(
     from perfmodel.kernels.plain import plain
     from perfmodel.kernels.work import kernel_work
 
-    strategies = work.strategies[chosen]
+    strategies = work.strategies.take(chosen)
     layer_key = work.stage_layer_key[strategies["stage_key"]]
     asked = strategies, layer_key, keys, settings, network
     with kernel_work(strategies=chosen.size):
