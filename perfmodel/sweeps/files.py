@@ -299,6 +299,8 @@ def _stored_array(array: Any) -> Column:
 
     def read(positions: Mapping[str, Index]) -> NDArray[Any]:
         values = read_positions(lambda at: np.asarray(array.oindex[at or ...]), dims, positions)
+        if array.attrs.get("dtype") == "bool":  # as older versions of xarray write it
+            values = values.astype(bool)
         if not choices:
             return np.array(values.tolist()) if values.dtype.kind in "OT" else values
         codes = np.zeros(values.shape, np.int8)

@@ -165,11 +165,12 @@ def test_the_floors_are_those_of_the_design():
     assert len({height[item] for item in order}) == len(order)
 
 
-# Rooms that compute and the room of xarray's datasets, themselves imported late.
+# Rooms that compute and modules of xarray's, themselves imported late.
 COMPUTING = (
     *("perfmodel.kernels", "perfmodel.compute.", "perfmodel.network.", "perfmodel.measured.kinds."),
     "perfmodel.sweeps.collective_grids",
     "perfmodel.sweeps.datasets",
+    "perfmodel.base.spoken",
 )
 SLOW = ("numba", "xarray", "netCDF4", "matplotlib", "scipy")
 
