@@ -140,7 +140,14 @@ class Kind(ABC):
     def project(
         self, rows: Sequence[MeasuredRow], progress: Callable[[int], None]
     ) -> list[Outcome]:
-        """Return what becomes of every row; `progress` is told how many more are done."""
+        """Return what becomes of every row, whatever the others are.
+
+        `progress` is told how many more are done.
+        """
+
+    def related(self, rows: Sequence[MeasuredRow], outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """Return the outcomes of all rows with what follows from those of other rows."""
+        return list(outcomes)
 
 
 @dataclass(frozen=True, kw_only=True)
