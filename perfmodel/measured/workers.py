@@ -51,18 +51,29 @@ def project_on(
     MachineError
         As `perfmodel.base.workers.Workers.results`.
     """
-    # Neighbours in a table are of one model and machine, so that pieces share as much as they can.
-    pieces = [rows[piece] for piece in cut(len(rows), PIECES * len(workers))]
+    order = sorted(range(len(rows)), key=lambda i: [rows[i].text(name) for name in kind.shares])
+    places = [order[piece] for piece in cut(len(rows), PIECES * len(workers))]
+    pieces = [[rows[i] for i in piece] for piece in places]
     shared = _Shared(kind.name, kind.metric, tuple(rows[:: -(-len(rows) // TRIED) or 1]), len(rows))
     files = {row.text("hardware") for row in rows if row.text("hardware").endswith(".toml")}
     if files and not workers.shares_files:
         _check_profiles(workers, kind.name, sorted(files))
-    found = workers.map(_project, shared, pieces, _warm, lambda piece: progress(len(piece)))
-    return [outcome for piece in found for outcome in piece]
+    outcomes: list[Outcome] = [Outcome()] * len(rows)
+    for number, found in workers.results(_project, shared, pieces, _warm):
+        if isinstance(found, DataError):
+            kind.project(rows, lambda count: None)  # reads all rows, the first in error first
+            raise found
+        for i, outcome in zip(places[number], found, strict=True):
+            outcomes[i] = outcome
+        progress(len(found))
+    return outcomes
 
 
-def _project(shared: _Shared, rows: Sequence[MeasuredRow]) -> list[Outcome]:
-    return shared.project(rows)
+def _project(shared: _Shared, rows: Sequence[MeasuredRow]) -> list[Outcome] | DataError:
+    try:
+        return shared.project(rows)
+    except DataError as error:
+        return error
 
 
 def _warm(shared: _Shared) -> dict[str, float]:

@@ -326,4 +326,5 @@ KIND = MemoryKind(
     further=admissions,
     below=BELOW,
     ranked_by="",
+    shares=training.SHARES,
 )
