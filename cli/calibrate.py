@@ -173,6 +173,8 @@ def calibrate_command(
         _print_suggestions(profile, as_json)
         return
     _check_given(profile, files, family, where, all_rows, bands, name)
+    if bands and (workers or scheduler):
+        raise click.UsageError("--bands fits nothing that workers could share; drop them")
     if output is not None:
         if family is None:
             check_output(Path(output), str(profile))

@@ -128,7 +128,7 @@ class Workers:
         from distributed import as_completed
 
         waiting = iter(enumerate(pieces))
-        places: dict[str, int] = {}  # of what is asked for
+        places: dict[Any, int] = {}  # of what is asked for, by key
 
         def asked(count: int) -> list[Future]:
             futures = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -106,6 +106,7 @@ def replay_table(
     status = table["status"].values.copy()
     served = ServedGrid(grid, loads, rows, routing=routing)
     asked = _Replay(served, trace, tuple(concurrency), dispatch, cached)
+    results: Iterable[tuple[Block, _Replayed]]
     if workers is None:
         results = ((it, _replayed(asked, it, progress)) for it in served.blocks())
     else:
@@ -155,9 +156,10 @@ def _warm(asked: _Replay) -> dict[str, float]:
     work = {"served_requests": float(points * len(asked.trace))}
     expect(**work)
     trace = asked.trace
-    columns = trace.arrival, trace.input_length, trace.output_length
-    few = replace(asked, trace=RequestTrace(*(column[:TRIED] for column in columns)))
-    _replayed(few, Block(0, slice(0, 1), slice(0, 1)))
+    few = RequestTrace(
+        trace.arrival[:TRIED], trace.input_length[:TRIED], trace.output_length[:TRIED]
+    )
+    _replayed(replace(asked, trace=few), Block(0, slice(0, 1), slice(0, 1)))
     return work
 
 
