@@ -76,7 +76,7 @@ def calibrated(workers: Any, small: bool, runs: Path) -> int:
     from perfmodel.measured.calibrate import calibrate_file
 
     hardware = load_hardware("dgx-h100")
-    sizes = 2 ** np.random.default_rng(0).uniform(6, 14, (100 if small else 4000, 3))
+    sizes = 2 ** np.random.default_rng(0).uniform(6, 14, (100 if small else 20000, 3))
     m, n, k = (-(-column // 16) * 16 for column in sizes.T)
     times = gemm_times(hardware, "bf16", m, n, k).time * 1.1
     with tempfile.TemporaryDirectory() as folder:
@@ -86,7 +86,7 @@ def calibrated(workers: Any, small: bool, runs: Path) -> int:
             writer.writerow(["hardware", "dtype", "m", "n", "k", "time_us"])
             for row in zip(m, n, k, times, strict=True):
                 writer.writerow(["H100_SXM", "bf16", *map(int, row[:3]), row[3] * 1e6])
-        found = calibrate_file("dgx-h100", path, kind="gemm", workers=workers)
+        found = calibrate_file("dgx-h100", path, kind="gemm", limit=20000, workers=workers)
     return found.evaluations * found.fitted
 
 
@@ -101,13 +101,14 @@ def served(workers: Any, small: bool, runs: Path) -> int:
         hardware,
         engine=["vllm", "sglang"],
         tensor_parallel=[1, 2, 4, 8],
-        max_sequences=[64, 128, 256, 512][: 1 if small else 4],
+        max_sequences=[256] if small else [64, 128, 256, 512],
+        token_budget=[8192] if small else [2048, 4096, 8192, 16384],
     )
     loads = load_grid(
-        input_length=[1024, 8192],
+        input_length=[1024, 8192] if small else [256, 512, 1024, 2048, 4096, 8192],
         output_length=1024,
         length_spread=0.8,
-        concurrency=[2.0**i for i in range(2 if small else 8)],
+        concurrency=[2.0**i for i in range(2 if small else 11)],
         rounds=10,
     )
     table = serve_table(
