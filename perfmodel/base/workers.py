@@ -179,14 +179,14 @@ class Workers:
 
 
 def cut(count: int, pieces: int) -> list[slice]:
-    """Cut a range into that many pieces of about the same length, none of them empty.
+    """Cut a range into that many pieces, or one, of about the same length and none of them empty.
 
     Examples
     --------
     >>> cut(5, 2)
     [slice(0, 2, None), slice(2, 5, None)]
     """
-    pieces = min(count, pieces)
+    pieces = max(min(count, pieces), 1)
     ends = [count * piece // pieces for piece in range(pieces + 1)] if count else []
     return [slice(*pair) for pair in itertools.pairwise(ends)]
 

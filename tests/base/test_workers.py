@@ -66,12 +66,14 @@ def test_results_stand_in_the_order_of_pieces_and_are_told(two_workers):
 def test_a_killed_worker_is_replaced(two_workers, tmp_path):
     assert two_workers.map(deadly, tmp_path / "killed", range(5)) == [0, 1, 2, 3, 4]
     assert (tmp_path / "killed").exists()
+    two_workers.client.wait_for_workers(2, timeout=60)
 
 
 def test_what_kills_every_worker_is_one_line(two_workers):
     text = "2 workers: a piece of the work was given up, as every worker that tried it was killed"
     with pytest.raises(MachineError, match=text):
         two_workers.map(always_deadly, None, [0])
+    two_workers.client.wait_for_workers(2, timeout=60)
 
 
 def test_the_error_is_that_of_the_first_piece(two_workers):
@@ -125,6 +127,10 @@ def test_dask_is_named_where_it_is_not_installed(monkeypatch):
     needs = pytest.raises(DataError, match=r"workers need Dask: pip install 'perfmodel\[dask\]'")
     with needs, local_workers(1):
         pass
+
+
+def test_a_range_is_one_piece_where_no_worker_is_left():
+    assert cut(5, 0) == [slice(0, 5)]
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 16])

@@ -49,6 +49,7 @@ def test_results_are_those_of_one_process_and_a_killed_worker_is_replaced(
     assert_same(open_table(path), small_whole(), but=("history",))
     assert summary.counts.fitting == [int(small_whole()["fits"].values.sum())]
     assert [it.name for it in tmp_path.iterdir()] == ["out.nc"]
+    two_workers.client.wait_for_workers(2, timeout=60)
 
 
 def test_workers_that_share_no_files_send_what_they_project(two_workers, tmp_path):
