@@ -44,7 +44,7 @@ def swept(workers: Any, small: bool, runs: Path) -> int:
     from perfmodel.sweeps.stored import StoredSweep, run_here
     from perfmodel.sweeps.workers import run_on
 
-    batches = [BATCH * (i + 1) for i in range(1 if small else 24)]
+    batches = [BATCH * (i + 1) for i in range(1 if small else 120)]
     axes = {**AXES, **(FEW if small else {})}
     asked = block_sweep(
         [load_model("gpt3-175b")],
