@@ -21,6 +21,7 @@ from perfmodel.cli.shared.printing import (
     table,
 )
 from perfmodel.cli.shared.types import WholeRange, Words
+from perfmodel.cli.shared.workers import chosen_workers, worker_options
 
 if TYPE_CHECKING:
     from perfmodel.measured.calibrate import Calibration, Parameter
@@ -113,6 +114,7 @@ UNHEARD = 0.005  # shown as 0 %
     metavar="N",
     help="Rows that the fit sees, an equal share of each regime; all rows judge it.",
 )
+@worker_options("Do the fits, to all rows and without each fold,")
 @options.json_option
 @options.verbosity_options
 def calibrate_command(
@@ -128,6 +130,8 @@ def calibrate_command(
     only: list[str] | None,
     from_prior: bool,
     sample: int,
+    workers: int | None,
+    scheduler: str | None,
     as_json: bool,
 ) -> None:
     """Fit the constants that PROFILE declares adjustable to a table of measured kernels.
@@ -151,7 +155,7 @@ def calibrate_command(
       perfmodel calibrate dgx-h100 gemm.csv --only launch_latency --json
       perfmodel compare gemm gemm.csv --hardware my-h100.toml
       perfmodel calibrate --family nvidia-hopper attention.csv mla.csv \\
-          --from-prior --id attention-hopper -o lines.toml
+          --from-prior --id attention-hopper -o lines.toml --workers 6
 
     Units: errors are relative, 0.05 is 5 %; bias is the mean signed error, above 0 where
     predicted kernels take too long. Constants are in SI units.
@@ -169,13 +173,18 @@ def calibrate_command(
         _print_suggestions(profile, as_json)
         return
     _check_given(profile, files, family, where, all_rows, bands, name)
+    if bands and (workers or scheduler):
+        raise click.UsageError("--bands fits nothing that workers could share; drop them")
     if output is not None:
         if family is None:
             check_output(Path(output), str(profile))
         else:
             check_lines_output(Path(output))
         check_writable(output)
-    with progress(MOST_FITS, "fits") as advance:
+    with (
+        chosen_workers(workers, scheduler) as found_workers,
+        progress(MOST_FITS, "fits") as advance,
+    ):
         told = None if advance is None else lambda done, total: advance(1)
         if family is None:
             found = calibrate_file(
@@ -188,6 +197,7 @@ def calibrate_command(
                 from_prior=from_prior,
                 limit=sample,
                 progress=told,
+                workers=found_workers,
             )
         elif bands:
             found = judge_family(family, _tables(files, kind, where))
@@ -199,6 +209,7 @@ def calibrate_command(
                 from_prior=from_prior,
                 limit=sample,
                 progress=told,
+                workers=found_workers,
             )
     document = found.to_json_dict()
     if family is not None:

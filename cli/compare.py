@@ -20,6 +20,7 @@ from perfmodel.cli.shared.printing import (
     table,
 )
 from perfmodel.cli.shared.types import Words
+from perfmodel.cli.shared.workers import chosen_workers, worker_options
 
 if TYPE_CHECKING:
     from perfmodel.measured.compare import Comparison
@@ -87,6 +88,7 @@ def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> flo
     help="Draw predicted against measured into a .png, .svg or .pdf, coloured by the first "
     "--by column.",
 )
+@worker_options("Project the rows")
 @options.json_option
 @options.verbosity_options
 @click.pass_context
@@ -102,6 +104,8 @@ def compare_command(
     output: str | None,
     plot: str | None,
     hardware: str | None,
+    workers: int | None,
+    scheduler: str | None,
     as_json: bool,
 ) -> None:
     """Project every row of a table of measurements and print the errors by group.
@@ -130,6 +134,7 @@ def compare_command(
       perfmodel compare gemm gemm.csv --hardware my-h100.toml
       perfmodel compare collective all_reduce_perf.log --hardware dgx-h100
       perfmodel compare wafer runs.csv --by phase,model
+      perfmodel compare training runs.csv --workers 8
 
     Units: errors are relative, 0.05 is 5 %; bias is the mean signed error, above 0
     where projected steps take too long. Of memory, what is too low costs: '10.0% below' is
@@ -147,7 +152,10 @@ def compare_command(
 
         check_plot(plot)
         check_writable(plot)
-    with progress(100, "percent of the rows") as advance:
+    with (
+        chosen_workers(workers, scheduler) as found_workers,
+        progress(100, "percent of the rows") as advance,
+    ):
         found = compare_file(
             kind,
             file,
@@ -156,6 +164,7 @@ def compare_command(
             progress=_percent(advance),
             hardware=hardware,
             metric=metric,
+            workers=found_workers,
         )
     if output is not None:
         found.write_rows(output)

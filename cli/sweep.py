@@ -35,6 +35,7 @@ from perfmodel.cli.shared.printing import (
 )
 from perfmodel.cli.shared.spaces import named, space_options, top_option
 from perfmodel.cli.shared.types import WholeRange
+from perfmodel.cli.shared.workers import check_one
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
@@ -234,8 +235,7 @@ def sweep_command(
                 "--by ranks what is in memory: leave it out, and rank the file with "
                 "'perfmodel best FILE --by VARIABLE'"
             )
-        if workers and scheduler:
-            raise click.UsageError("--workers and --scheduler exclude each other")
+        check_one(workers, scheduler)
         output = output and str(check_stored_path(output))
         given = {"resume": resume, "workers": workers, "scheduler": scheduler}
         found = _counted(asked, how)

@@ -94,7 +94,7 @@ _clock = time.thread_time
 _lock = threading.Lock()
 _settled: Choice | None = None  # compiled, for good, and why
 _inside = 0  # works that are under way uncompiled
-_kinds: set[str] = set()  # of all work so far
+_done: dict[str, float] = {}  # all work so far, by kind
 _estimated = 0.0  # what uncompiled work so far should have taken [CPU s]
 _spent = 0.0  # and what it took
 
@@ -120,7 +120,8 @@ def kernel_work(**amounts: float) -> Iterator[None]:
         compiled = compiling()
         outermost = not _inside
         _inside += not compiled
-        _kinds.update(kind for kind, amount in amounts.items() if amount)
+        for kind, amount in amounts.items():
+            _done[kind] = _done.get(kind, 0.0) + amount
     if compiled:
         yield
         return
@@ -157,11 +158,17 @@ def expect(**amounts: float) -> None:
             _settled = chosen
 
 
+def amounts_so_far() -> dict[str, float]:
+    """Return how many pieces of work of which kind this process has done."""
+    with _lock:
+        return dict(_done)
+
+
 def choice_so_far() -> Choice | None:
     """Return the choice for what this process has done; None where that was nothing."""
     if _settled is not None:
         return _settled
-    return choice({}) if _kinds else None
+    return choice({}) if any(_done.values()) else None
 
 
 def choice(ahead: Mapping[str, float]) -> Choice:
@@ -173,7 +180,7 @@ def choice(ahead: Mapping[str, float]) -> Choice:
     """
     if mode() == "never":
         return Choice(False, False, "PERFMODEL_JIT=never or NUMBA_DISABLE_JIT=1")
-    names = _kinds | {kind for kind, amount in ahead.items() if amount}
+    names = {kind for work in (_done, ahead) for kind, amount in work.items() if amount}
     kinds = [KINDS[name] for name in sorted(names)]
     if mode() == "always":
         return Choice(True, all(map(_cached, kinds)), "PERFMODEL_JIT=always")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # Tests run compiled kernels, however small the work. Read when the first kernel is imported,
 # which some module of ours does.
@@ -26,6 +27,9 @@ from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.strategy.rules import VALID
 from perfmodel.training.project import Workload, project_grid
 from tests import data
+
+if TYPE_CHECKING:
+    from perfmodel.base.workers import Workers
 
 # No deadline: the first example may compile a kernel. The same examples on every run.
 settings.register_profile("perfmodel", deadline=None, derandomize=True)
@@ -102,6 +106,18 @@ def file_of(test: str) -> str:
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines are as long as they are, whatever the terminal of who runs the tests."""
     monkeypatch.delenv("COLUMNS", raising=False)
+
+
+@pytest.fixture(scope="session")
+def two_workers() -> Iterator[Workers]:
+    """Two processes, for all tests: a cluster takes seconds to start."""
+    pytest.importorskip("distributed", reason="Dask (the extra 'dask') is not installed")
+    from perfmodel.base.workers import local_workers
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))  # what tests send
+        with local_workers(2) as found:
+            yield found
 
 
 @pytest.fixture(scope="session")

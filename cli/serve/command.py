@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,8 +17,13 @@ from perfmodel.cli.shared.models import served_model_option
 from perfmodel.cli.shared.printing import detail, progress, remark
 from perfmodel.cli.shared.served_launch import from_server_option
 from perfmodel.cli.shared.types import WholeRange
+from perfmodel.cli.shared.workers import check_one, chosen_workers, worker_options
+
+if TYPE_CHECKING:
+    from perfmodel.base.workers import Workers
 
 TOP_POINTS, TOP_OPERATIONS = 5, 15
+PROCESSES = "--processes"  # workers are a deployment's
 
 
 @click.command("serve", cls=Command, short_help="Project a served model.")
@@ -45,6 +50,7 @@ TOP_POINTS, TOP_OPERATIONS = 5, 15
     f"[default: {TOP_POINTS}, or {TOP_OPERATIONS}]",
 )
 @served.explain_option
+@worker_options("Project the grid", processes=PROCESSES)
 @options.json_option
 @options.verbosity_options
 @served.collected
@@ -57,6 +63,8 @@ def serve_command(
     output: str | None,
     top: int | None,
     explain: bool,
+    processes: int | None,
+    scheduler: str | None,
     as_json: bool,
     **problem: Any,
 ) -> None:
@@ -93,6 +101,11 @@ def serve_command(
           --decode tp=1,ep=32,dp-attention=32,workers=1:8:8
 
     \b
+      # Pass by pass, on four processes
+      perfmodel serve --model llama-3.1-70b --hardware dgx-h200 --tp 1,2,4,8 --isl 8192 \\
+          --osl 1024 --concurrency 1:512:x2 --exact --processes 4
+
+    \b
       # What would requests that were recorded have met?
       perfmodel serve --model llama-3.1-8b --hardware dgx-h200 --tp 1,2 --replay requests.csv
 
@@ -117,8 +130,10 @@ def serve_command(
 
     if output is not None:
         output = check_results_path(output)
+    check_one(processes, scheduler, PROCESSES)
     question = load_question(given, reading, problem)
-    table = _table(question, costs)
+    with chosen_workers(processes, scheduler, PROCESSES) as workers:
+        table = _table(question, costs, workers)
     if output is not None:
         save_results(table, output)
     if question.is_one:
@@ -136,7 +151,7 @@ def serve_command(
         shown.suggest(question, table, output, explain)
 
 
-def _table(question: Question, costs: Mapping[str, Any]) -> Any:
+def _table(question: Question, costs: Mapping[str, Any], workers: Workers | None) -> Any:
     """Project all operating points."""
     from perfmodel.sweeps.serving import serve_table
     from perfmodel.sweeps.serving_replay import replay_table
@@ -152,6 +167,7 @@ def _table(question: Question, costs: Mapping[str, Any]) -> Any:
                 concurrency=question.clients,
                 hardware_values=question.values,
                 progress=advance,
+                workers=workers,
             )
         else:
             table = serve_table(
@@ -162,6 +178,7 @@ def _table(question: Question, costs: Mapping[str, Any]) -> Any:
                 method=question.method,
                 hardware_values=question.values,
                 progress=advance,
+                workers=workers,
             )
     detail(f"projected {count:,} operating points in {time.perf_counter() - start:.2f} s")
     return with_costs(table, costs)

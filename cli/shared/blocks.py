@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.units import format_si
 from perfmodel.cli.shared.options import option, stack
-from perfmodel.cli.shared.printing import detail, progress, remark
-from perfmodel.cli.shared.types import WholeRange
+from perfmodel.cli.shared.printing import progress, remark
+from perfmodel.cli.shared.workers import chosen_workers, worker_options
 
 if TYPE_CHECKING:
     from perfmodel.sweeps.blocks import BlockSweep
-    from perfmodel.sweeps.stored import Run
     from perfmodel.sweeps.winners import Summary
 
 BLOCKS = "Larger than memory, or on several processes"
@@ -27,35 +25,8 @@ block_options = stack(
         help="Write the file (.zarr or .nc) block by block; go on with what an interrupted run "
         "left.",
     ),
-    option(
-        "--workers",
-        section=BLOCKS,
-        type=WholeRange(1),
-        metavar="N",
-        help="Project blocks in N processes of this machine; needs 'perfmodel[dask]'.",
-    ),
-    option(
-        "--scheduler",
-        section=BLOCKS,
-        metavar="ADDRESS",
-        help="Project blocks on the workers of a Dask scheduler, such as tcp://node1:8786.",
-    ),
+    worker_options("Project blocks", BLOCKS),
 )
-
-
-@contextlib.contextmanager
-def _workers(workers: int | None, scheduler: str | None) -> Iterator[Run]:
-    """Give who projects blocks: workers where options name any, else this process."""
-    if workers is None and scheduler is None:
-        from perfmodel.sweeps.stored import run_here
-
-        yield run_here
-        return
-    from perfmodel.sweeps.workers import local_workers, scheduler_workers
-
-    with scheduler_workers(scheduler) if scheduler else local_workers(workers or 1) as found:
-        detail(f"{len(found.client.nthreads())} workers of {found.name}")
-        yield found
 
 
 def run_blocks(
@@ -81,7 +52,7 @@ def run_blocks(
     Summary or None
         None where the output is there already, finished by an earlier run.
     """
-    from perfmodel.sweeps.stored import StoredSweep
+    from perfmodel.sweeps.stored import StoredSweep, run_here
 
     rows = len(sweep.hardware)
     stored = StoredSweep(sweep, None if output is None else Path(output), top)
@@ -99,7 +70,11 @@ def run_blocks(
             remark(f"{work.blocks_done:,} of {sweep.blocks:,} blocks are done already")
         done = work.strategies_done * rows
         with (
-            _workers(given["workers"], given["scheduler"]) as run,
+            chosen_workers(given["workers"], given["scheduler"]) as workers,
             progress(sweep.count * rows, "strategies", done=done) as advance,
         ):
-            return work.run(run, advance)
+            if workers is None:
+                return work.run(run_here, advance)
+            from perfmodel.sweeps.workers import run_on
+
+            return work.run(run_on(workers), advance)

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from perfmodel.hwprofiles import Calibrated, load_hardware
 from perfmodel.hwprofiles.constants import AT_BOUND, implausible, known
 from perfmodel.hwprofiles.family import Family, load_family
 from perfmodel.measured.compare import error_statistics
-from perfmodel.measured.fit import Fit, LogRatios, Scale, fit, folds
+from perfmodel.measured.fit import EVALUATIONS, Fit, LogRatios, Scale, fit, folds
 from perfmodel.measured.problem import (
     MeasuredTable,
     Problem,
@@ -34,6 +34,9 @@ from perfmodel.measured.problem import (
     sample,
 )
 from perfmodel.measured.subject import OneProfile, Subject, WholeFamily
+
+if TYPE_CHECKING:
+    from perfmodel.base.workers import Workers
 
 SCHEMA_VERSION = "1.0"
 FOLDS = 5
@@ -191,6 +194,7 @@ def calibrate_file(
     from_prior: bool = False,
     limit: int = SAMPLE,
     progress: Progress | None = None,
+    workers: Workers | None = None,
 ) -> Calibration:
     """Fit the adjustable constants of a profile to a table of measured kernels.
 
@@ -214,6 +218,8 @@ def calibrate_file(
         Rows that the fit sees, an equal share of each regime; all rows judge it.
     progress : callable, optional
         Called with (fits done, fits in all).
+    workers : Workers, optional
+        Who does the fits, to all rows and without each fold; default: this process, one by one.
 
     Returns
     -------
@@ -232,7 +238,9 @@ def calibrate_file(
     problem = read_problem(table, subject)
     entries = adjustable(subject, [table], only)
     seen = sample(problem, limit)
-    return _calibration(subject, [table], problem, entries, seen, from_prior, FOLDS, progress)
+    return _calibration(
+        subject, [table], problem, entries, seen, from_prior, FOLDS, progress, workers
+    )
 
 
 def calibrate_family(
@@ -244,6 +252,7 @@ def calibrate_family(
     limit: int = SAMPLE,
     fold_count: int = FOLDS,
     progress: Progress | None = None,
+    workers: Workers | None = None,
 ) -> Calibration:
     """Fit what a family hands down to the rows of all its devices.
 
@@ -258,7 +267,7 @@ def calibrate_family(
     tables : sequence of MeasuredTable
     only : sequence of str, optional
         Keys to fit, adjustable or not; default: all that are adjustable.
-    from_prior, progress
+    from_prior, progress, workers
         As `calibrate_file`.
     limit : int
         Rows of each table that the fit sees, an equal share of each regime.
@@ -287,7 +296,9 @@ def calibrate_family(
         )
     entries = adjustable(subject, tables, only)
     seen = np.concatenate([sample(part, limit) for part in problems])
-    return _calibration(subject, tables, problem, entries, seen, from_prior, fold_count, progress)
+    return _calibration(
+        subject, tables, problem, entries, seen, from_prior, fold_count, progress, workers
+    )
 
 
 def judge_family(family: Family | str, tables: Sequence[MeasuredTable]) -> Calibration:
@@ -305,7 +316,7 @@ def judge_family(family: Family | str, tables: Sequence[MeasuredTable]) -> Calib
     """
     subject = WholeFamily(load_family(family) if isinstance(family, str) else family)
     problem = join([read_problem(table, subject) for table in tables])
-    every = np.ones(len(problem.rows), bool)
+    every = np.ones(len(problem), bool)
     return _calibration(subject, tables, problem, {}, every, False, 0, None)
 
 
@@ -374,40 +385,43 @@ def _calibration(
     from_prior: bool,
     fold_count: int,
     progress: Progress | None,
+    workers: Workers | None = None,
 ) -> Calibration:
     """Fit the entries to the rows that are seen, and judge them by all."""
-    names = tuple(entries)
     scale = Scale(_column(entries, "low"), _column(entries, "high"))
     in_use = _column(entries, "value")
     prior = _column(entries, "prior") if from_prior else in_use
     fold = folds(problem.alike, max(fold_count, 1))
     fits = 1 + (int(fold.max()) + 1 if fold.any() else 0)
+    asked = _Fits(problem, tuple(entries), in_use, prior, scale, seen, fold)
     done = 0
 
-    def advance() -> None:
+    def advance(number: int) -> None:
         nonlocal done
         done += 1
         if progress:
             progress(done, fits)
 
-    found = fit(_priced(problem.subset(seen), names), in_use, prior, scale)
-    advance()
-    priced = _priced(problem, names)
-    ratios = {"before": priced(in_use)}
+    if workers is None:
+        results = []
+        for number in range(fits):
+            results.append(_fitted(asked, number))
+            advance(number)
+    else:
+        results = workers.map(_fitted, asked, range(fits), _fits_warm, advance)
+    found = results[0].fit
+    ratios = {"before": results[0].before}
     if entries:
-        ratios["after"] = priced(found.values)
+        ratios["after"] = results[0].judged
     if fits > 1:
-        unseen = np.empty(len(problem.rows))
-        for number in range(fits - 1):
-            inside = fold == number
-            part = fit(_priced(problem.subset(seen & ~inside), names), in_use, prior, scale)
-            unseen[inside] = _priced(problem.subset(inside), names)(part.values)
-            advance()
+        unseen = np.empty(len(problem))
+        for number, part in enumerate(results[1:]):
+            unseen[fold == number] = part.judged
         ratios["cross_validated"] = unseen
     return Calibration(
         subject=subject,
         tables=tuple(tables),
-        rows=len(problem.rows) + sum(problem.skipped.values()),
+        rows=len(problem) + sum(problem.skipped.values()),
         fitted=int(seen.sum()),
         skipped=problem.skipped,
         parameters=tuple(_parameters(problem.calibration, entries, prior, found, scale)),
@@ -417,6 +431,57 @@ def _calibration(
         uncertainty=spread_by_regime(problem.regimes, list(ratios.values())[-1]),
         evaluations=found.evaluations,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Fits:
+    """A fit to all rows that are seen, and one without each fold; attributes as `_calibration`'s.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Constants, of which `in_use`, `prior` and `scale` have an entry each.
+    fold : ndarray of int64, shape (row,)
+    """
+
+    problem: Problem
+    names: tuple[str, ...]
+    in_use: NDArray[np.float64]
+    prior: NDArray[np.float64]
+    scale: Scale
+    seen: NDArray[np.bool_]
+    fold: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitted:
+    """A fit, and ln(predicted / measured) of the rows that judge it, with its constants and
+    with those in use."""
+
+    fit: Fit
+    judged: NDArray[np.float64]
+    before: NDArray[np.float64]
+
+
+def _fitted(asked: _Fits, number: int) -> _Fitted:
+    """Fit to all rows that are seen (0), or without a fold (1, 2, …), which judges then."""
+    judging, seen = asked.problem, asked.seen
+    if number:
+        inside = asked.fold == number - 1
+        judging, seen = judging.subset(inside), seen & ~inside
+    ratios = _priced(asked.problem.subset(seen), asked.names)
+    found = fit(ratios, asked.in_use, asked.prior, asked.scale)
+    judge = _priced(judging, asked.names)
+    before = judge(asked.in_use) if not number else np.empty(0)
+    return _Fitted(found, judge(found.values) if asked.names else before, before)
+
+
+def _fits_warm(asked: _Fits) -> dict[str, float]:
+    """Price every row that is seen once: kernels of all kinds of rows."""
+    from perfmodel.base.workers import whole_work
+
+    ratios = _priced(asked.problem.subset(asked.seen), asked.names)
+    return whole_work(lambda: ratios(asked.in_use), FOLDS * EVALUATIONS)
 
 
 def spread_by_regime(

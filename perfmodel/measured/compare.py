@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ from perfmodel.base.expression import evaluate_mask
 from perfmodel.base.files import atomic_path
 from perfmodel.measured.kind import Further, Kind, load_kind
 from perfmodel.measured.rows import NOTHING, MeasuredRow, Outcome, read_rows
+
+if TYPE_CHECKING:
+    from perfmodel.base.workers import Workers
 
 SCHEMA_VERSION = "1.0"
 # Columns that a projection adds, known only after it.
@@ -254,6 +257,7 @@ def compare_file(
     progress: Callable[[int, int], None] | None = None,
     hardware: str | None = None,
     metric: str | None = None,
+    workers: Workers | None = None,
 ) -> Comparison:
     """Project every row of a table of measured runs.
 
@@ -275,6 +279,9 @@ def compare_file(
     metric : str, optional
         What is compared, where the kind leaves a choice (serving: ``tpot``, ``ttft`` or
         ``throughput``).
+    workers : Workers, optional
+        Who projects the rows, some at a time; default: this process. The kind is one of `KINDS`
+        then.
 
     Returns
     -------
@@ -286,6 +293,8 @@ def compare_file(
         Unknown kind, metric or column, or a table that cannot be read (file and line named).
     HardwareError
         `hardware` is no profile.
+    MachineError
+        Workers cannot do it.
     """
     table = read_table(kind, path, where, metric)
     chosen_by = tuple(table.kind.group_by if by is None else dict.fromkeys(by))
@@ -305,7 +314,13 @@ def compare_file(
         if progress:
             progress(done, len(rows))
 
-    outcomes: list[Outcome] = table.kind.project(rows, count)
+    if workers is None:
+        outcomes = table.kind.project(rows, count)
+    else:
+        from perfmodel.measured.workers import project_on
+
+        outcomes = project_on(workers, table.kind, rows, count)
+    outcomes = table.kind.related(rows, outcomes)
     compared = tuple(
         ComparedRow({**row.cells, "assumed": _assumed(outcome)}, row.line, outcome)
         for row, outcome in zip(table.rows, outcomes, strict=True)

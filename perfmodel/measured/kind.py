@@ -97,6 +97,8 @@ class Kind(ABC):
         that is the side that costs; 0: they don't.
     ranked_by : str
         Column of the work that a measurement is divided by where runs are ranked; empty for none.
+    shares : tuple of str
+        Columns that agree in rows that share work: one worker gets them together.
     """
 
     name: str
@@ -119,6 +121,7 @@ class Kind(ABC):
     further: Callable[[Sequence[ComparedRow]], Further] = lambda rows: {}
     below: float = 0.0
     ranked_by: str = "gbs"
+    shares: tuple[str, ...] = ("hardware",)
 
     def of_metric(self, metric: str | None) -> Kind:
         """Return the kind that compares one of its metrics; None: what it compares anyway.
@@ -140,7 +143,14 @@ class Kind(ABC):
     def project(
         self, rows: Sequence[MeasuredRow], progress: Callable[[int], None]
     ) -> list[Outcome]:
-        """Return what becomes of every row; `progress` is told how many more are done."""
+        """Return what becomes of every row, whatever the others are.
+
+        `progress` is told how many more are done.
+        """
+
+    def related(self, rows: Sequence[MeasuredRow], outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """Return the outcomes of all rows with what follows from those of other rows."""
+        return list(outcomes)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError, HardwareError, did_you_mean
 from perfmodel.hwprofiles import Hardware
-from perfmodel.measured.cases import CaseGroup, Price, read_cases
+from perfmodel.measured.cases import Columns, Price, read_cases
 from perfmodel.measured.compare import read_table
 from perfmodel.measured.kind import KernelKind, calibrated_kinds
 from perfmodel.measured.rows import MeasuredRow, Skip, read_rows
@@ -29,7 +29,8 @@ class Part:
     ----------
     price : callable
         See `perfmodel.measured.cases.Price`.
-    group : CaseGroup
+    variant, columns
+        Of the rows; see `perfmodel.measured.cases.CaseGroup`.
     hardware : Hardware
         Whose facts count.
     own : frozenset of str
@@ -39,11 +40,12 @@ class Part:
     measured : ndarray, shape (case,)
         [s].
     places : ndarray of int64, shape (case,)
-        Where the rows stand in `Problem.rows`.
+        Where the rows stand in the problem.
     """
 
     price: Price
-    group: CaseGroup
+    variant: Hashable
+    columns: Columns
     hardware: Hardware
     own: frozenset[str]
     at_device: Callable[[Hardware, str, Mapping[str, float]], Mapping[str, float]]
@@ -52,9 +54,8 @@ class Part:
 
     def chosen(self, mask: NDArray[np.bool_], places: NDArray[np.int64]) -> Part:
         """Return the cases of `mask`, which now stand at `places`."""
-        columns = {name: column[mask] for name, column in self.group.columns.items()}
-        group = replace(self.group, columns=columns)
-        return replace(self, group=group, measured=self.measured[mask], places=places)
+        columns = {name: column[mask] for name, column in self.columns.items()}
+        return replace(self, columns=columns, measured=self.measured[mask], places=places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,6 @@ class Problem:
     calibration : str
         Group of the calibration that is fitted; empty where nothing is.
     parts : tuple of Part
-    rows : tuple of MeasuredRow
     regimes : ndarray of str, shape (row,)
         ``<class>_<regime>``.
     alike : tuple of hashable
@@ -77,19 +77,21 @@ class Problem:
 
     calibration: str
     parts: tuple[Part, ...]
-    rows: tuple[MeasuredRow, ...]
     regimes: NDArray[np.str_]
     alike: tuple[Hashable, ...]
     skipped: Mapping[str, int]
 
+    def __len__(self) -> int:
+        return len(self.alike)
+
     def log_ratios(self, constants: Mapping[str, float]) -> NDArray[np.float64]:
         """Return ln(predicted / measured) of every row under some constants."""
-        found = np.full(len(self.rows), np.nan)
+        found = np.full(len(self), np.nan)
         for part in self.parts:
             moved = {key: value for key, value in constants.items() if key not in part.own}
             moved = dict(part.at_device(part.hardware, self.calibration, moved))
             hardware = with_constants(part.hardware, self.calibration, moved)
-            time = part.price(hardware, part.group.variant, part.group.columns)["time"]
+            time = part.price(hardware, part.variant, part.columns)["time"]
             found[part.places] = np.log(time / part.measured)
         return found
 
@@ -105,7 +107,6 @@ class Problem:
         return replace(
             self,
             parts=tuple(parts),
-            rows=tuple(self.rows[i] for i in chosen),
             regimes=self.regimes[mask],
             alike=tuple(self.alike[i] for i in chosen),
         )
@@ -236,7 +237,16 @@ def read_problem(table: MeasuredTable, subject: Subject) -> Problem:
         if finite.any():
             usable[group.rows[finite]] = True
             own = subject.own(group.hardware, kind.calibration)
-            part = Part(kind.price, group, hardware, own, subject.at_device, measured, group.rows)
+            part = Part(
+                kind.price,
+                group.variant,
+                group.columns,
+                hardware,
+                own,
+                subject.at_device,
+                measured,
+                group.rows,
+            )
             parts.append(part.chosen(finite, group.rows[finite]))
     if not parts:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in skipped.items())
@@ -247,7 +257,6 @@ def read_problem(table: MeasuredTable, subject: Subject) -> Problem:
     return Problem(
         kind.calibration,
         tuple(parts),
-        tuple(kept),
         np.array([f"{kind.class_of(row)}_{row.text('regime') or 'unknown'}" for row in kept]),
         tuple(_alike(kind, row) for row in kept),
         dict(skipped),
@@ -266,12 +275,11 @@ def join(problems: Sequence[Problem]) -> Problem:
     rows = 0
     for problem in problems:
         parts += [replace(part, places=part.places + rows) for part in problem.parts]
-        rows += len(problem.rows)
+        rows += len(problem)
         skipped.update(problem.skipped)
     return Problem(
         groups.pop() if len(groups) == 1 else "",
         tuple(parts),
-        tuple(row for problem in problems for row in problem.rows),
         np.concatenate([problem.regimes for problem in problems]),
         tuple(alike for problem in problems for alike in problem.alike),
         dict(skipped),
@@ -287,9 +295,9 @@ def sample(problem: Problem, limit: int, seed: int = 0) -> NDArray[np.bool_]:
     """Choose at most `limit` rows, of every regime an equal share where it has as many."""
     counts = {name: int((problem.regimes == name).sum()) for name in np.unique(problem.regimes)}
     if sum(counts.values()) <= limit:
-        return np.ones(len(problem.rows), bool)
+        return np.ones(len(problem), bool)
     random = np.random.default_rng(seed)
-    chosen = np.zeros(len(problem.rows), bool)
+    chosen = np.zeros(len(problem), bool)
     left = limit
     for position, (name, count) in enumerate(sorted(counts.items(), key=lambda item: item[1])):
         share = min(count, left // (len(counts) - position))

@@ -26,7 +26,6 @@ from perfmodel.model.presets import load_model
 from perfmodel.serving.enumerate import load_grid, serving_grid
 from perfmodel.serving.fields import DEPLOYMENT_FIELDS, LOAD_FIELDS, UNITS
 from perfmodel.serving.grid import DeploymentGrid, LoadGrid
-from perfmodel.serving.memory import DeploymentMemory
 from perfmodel.serving.rules import CACHE_BELOW_ONE_REQUEST, STATUS_NAMES
 from perfmodel.sweeps.numbers import narrow, or_single
 from perfmodel.sweeps.sweep import (
@@ -40,10 +39,13 @@ from perfmodel.sweeps.trust import add_trust
 if TYPE_CHECKING:
     import xarray as xr
 
+    from perfmodel.base.workers import Workers
     from perfmodel.compute.routing import Routing
     from perfmodel.hwprofiles import Hardware
     from perfmodel.model.spec import ModelSpec
+    from perfmodel.serving.project import Points
     from perfmodel.strategy.fields import StrategyField
+    from perfmodel.sweeps.serving_blocks import Block
 
 DIMS = ("deployment", "hardware", "load")
 MEMORY_FIELDS = {
@@ -72,6 +74,7 @@ def serve(
     threads: int | None = None,
     progress: Callable[[int], None] | None = None,
     hardware_values: Mapping[str, Sequence[float]] | None = None,
+    workers: Workers | None = None,
 ) -> xr.Dataset:
     """Project a served model: every deployment, on every device, under every load.
 
@@ -100,6 +103,8 @@ def serve(
         Called with the number of operating points closed since the last call.
     hardware_values : mapping of str to sequence of float, optional
         Coordinates along ``hardware`` for swept values, by dotted path.
+    workers : Workers, optional
+        Who projects, blocks of deployments and loads at a time; default: this process.
 
     Returns
     -------
@@ -139,6 +144,7 @@ def serve(
             threads=threads,
             progress=progress,
             hardware_values=hardware_values,
+            workers=workers,
         )
     )
 
@@ -156,9 +162,10 @@ def serve_table(
     threads: int | None = None,
     progress: Callable[[int], None] | None = None,
     hardware_values: Mapping[str, Sequence[float]] | None = None,
+    workers: Workers | None = None,
 ) -> Table:
     """Return what `serve` does as a table, with codes for choices; takes what it takes."""
-    from perfmodel.serving.project import project_points
+    from perfmodel.sweeps.serving_blocks import ServedGrid
 
     rows = hardware_rows(hardware)
     grid = _deployments(load_model(model, mtp="stated"), deployments, rows)
@@ -166,44 +173,52 @@ def serve_table(
     if not rows or not len(grid) or not len(asked):
         raise StrategyError("serving needs at least one deployment, load and hardware profile")
     pool = None if prefill_hardware is None else hardware_rows(prefill_hardware)[0]
-    points = len(grid) * len(asked)
+    count = len(grid) * len(asked)
     check_memory(
-        f"{points:,} operating points on {len(rows):,} rows of hardware",
-        points * len(rows) * ((len(ROW_VARIABLES) + 1) * np.dtype(dtype).itemsize + 2),
+        f"{count:,} operating points on {len(rows):,} rows of hardware",
+        count * len(rows) * ((len(ROW_VARIABLES) + 1) * np.dtype(dtype).itemsize + 2),
         f"take fewer deployments or loads{or_single(dtype)}",
         StrategyError,
     )
     values = np.empty((len(rows), len(ROW_VARIABLES) + 1, len(grid), len(asked)), dtype)
     status = np.empty((len(rows), len(grid), len(asked)), np.int8)
-    memories, fits = [], np.empty(status.shape, bool)
-    for number, device in enumerate(rows):
-        whole = values.dtype == np.float64
-        found = project_points(
-            grid,
-            asked,
-            device,
-            method=method,
-            routing=routing,
-            prefill_hardware=pool,
-            threads=threads,
-            progress=progress,
-            out=values[number] if whole else None,
-        )
-        if not whole:
-            values[number] = found.values
-        status[number] = found.status
+    memory = {name: np.empty(status.shape[:2]) for name in MEMORY_FIELDS}
+    fits = np.empty(status.shape, bool)
+
+    def keep(block: Block, found: Points) -> None:
+        at = block.deployments, block.loads
+        status[block.hardware][at] = found.status
         room = found.memory.fits
         if found.prefill_memory is not None:
             room = room & found.prefill_memory.fits
-        fits[number] = room[:, None] & (found.status != CACHE_BELOW_ONE_REQUEST)
-        memories.append(found.memory)
+        room = room[:, None] & (found.status != CACHE_BELOW_ONE_REQUEST)
+        fits[block.hardware][at] = room
+        for name, field in MEMORY_FIELDS.items():
+            memory[name][block.hardware, block.deployments] = getattr(found.memory, field)
+
+    served = ServedGrid(grid, asked, rows, method, routing, pool)
+    if workers is None:
+        whole = values.dtype == np.float64
+        for block in served.blocks():
+            out = values[block.hardware] if whole else None
+            points = served.points(block, threads=threads, progress=progress, out=out)
+            if not whole:
+                values[block.hardware] = points.values
+            keep(block, points)
+    else:
+        for block, points in served.on_workers(workers, progress):
+            values[block.hardware][:, block.deployments, block.loads] = points.values
+            keep(block, points)
     table = Table(
         {
             **{
                 variable.name: labelled(variable, values[:, i].transpose(1, 0, 2), DIMS)
                 for i, variable in enumerate(ROW_VARIABLES)
             },
-            **_memory_columns(memories),
+            **{
+                item.name: labelled(item, memory[item.name].T, DIMS[:2])
+                for item in MEMORY_VARIABLES
+            },
             "fits": labelled(VARIABLES["fits"], fits.transpose(1, 0, 2), DIMS),
             "status": _status(status.transpose(1, 0, 2)),
         },
@@ -223,17 +238,6 @@ def _deployments(
     if (given.model.name, given.model.layers) != (model.name, model.layers):
         raise StrategyError(f"these are deployments of {given.model.name}, not of {model.name}")
     return given
-
-
-def _memory_columns(memories: Sequence[DeploymentMemory]) -> dict[str, Column]:
-    return {
-        item.name: labelled(
-            item,
-            np.stack([getattr(it, MEMORY_FIELDS[item.name]) for it in memories], axis=1),
-            DIMS[:2],
-        )
-        for item in MEMORY_VARIABLES
-    }
 
 
 def _status(codes: NDArray[np.int8]) -> Column:

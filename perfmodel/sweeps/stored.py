@@ -171,7 +171,7 @@ class StoredSweep:
         Parameters
         ----------
         run : callable
-            Who projects blocks: `run_here`, or `perfmodel.sweeps.workers.Workers`.
+            Who projects blocks: `run_here`, or what `perfmodel.sweeps.workers.run_on` returns.
         advance : callable, optional
             Called with the number of strategies done since the last call.
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from perfmodel.base.variables import MEMORY_COMPONENTS
 from perfmodel.model.build import ModelSpec
 from perfmodel.software.framework import Framework
+from perfmodel.strategy.families import Families
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.training.project import (
     Workload,
@@ -79,6 +80,19 @@ def stage_memories(
     embedding : bool
         Whether the first stage holds the embedding, which formulas of papers leave out.
     """
+    (found,) = all_stage_memories(model, grid, hardware, framework, embedding=embedding)
+    return found
+
+
+def all_stage_memories(
+    model: ModelSpec,
+    grid: StrategyGrid,
+    hardware: Hardware,
+    framework: Framework,
+    *,
+    embedding: bool = True,
+) -> list[list[StageMemory]]:
+    """Return `stage_memories` of every strategy of a grid, all possible and of one precision."""
     from perfmodel.kernels.plain import plain
     from perfmodel.kernels.step import memory as kernel
     from perfmodel.kernels.step.placement import data_groups
@@ -86,22 +100,33 @@ def stage_memories(
     from perfmodel.network.table import network_table
 
     framework = framework_of_run(framework, model, hardware, grid)
-    work = laid_out(Workload(model, grid), hardware, framework)
+    numbers = np.arange(len(grid))
+    families = Families(grid, numbers, np.ones_like(numbers), numbers, grid["global_batch_size"])
+    work = laid_out(Workload(model, families), hardware, framework)
     if not embedding:
         work.counts[:, [part.kind for part in work.parts].index("embedding")] = 0.0
     keys = key_tables(work, hardware, framework)
     stages = work.stage_sums(keys)
     settings, network = closing_settings(work, hardware, framework), network_table(hardware)
     waits = pipeline_waits(work, keys, settings, network)
-    held = np.zeros((stages.sums.size, kernel.MOMENTS, len(MEMORY_COMPONENTS)))
-    (batches,), _ = work.families.micro_batches(np.zeros(1, np.int64))
-    sizes = float(keys.of.weight_bytes[0]), float(keys.of.boundary_bytes[0])
-    with kernel_work(strategies=1):
-        strategy = plain(work.strategies[0])
-        groups = data_groups(strategy, plain(network))
-        shared = plain(stages), plain(waits), groups, sizes, plain(settings)
-        count = kernel.Batches(int(batches), int(work.strategies.waits[0]))
-        kernel.memory_curve(strategy, count, *shared, held.reshape(-1, held.shape[-1]))
-    distinct = zip(stages.sums.first_stage, stages.sums.stages, held, strict=True)
-    found = [StageMemory(int(first), int(count), one) for first, count, one in distinct]
-    return sorted(found, key=lambda stage: stage.first)
+    batches, _ = families.micro_batches(numbers)
+    found = []
+    with kernel_work(strategies=numbers.size):
+        levels, sums, flights, facts = map(plain, (network, stages, waits, settings))
+        for number in numbers.tolist():
+            of = stages.of[work.strategies.stage_key[number]]
+            rows = range(int(of.first), int(of.behind))
+            held = np.zeros((len(rows), kernel.MOMENTS, len(MEMORY_COMPONENTS)))
+            strategy = plain(work.strategies[number])
+            count = kernel.Batches(int(batches[number]), int(work.strategies.waits[number]))
+            key = keys.of[of.layer_key]
+            sizes = float(key.weight_bytes), float(key.boundary_bytes)
+            groups = data_groups(strategy, levels)
+            curve = held.reshape(-1, held.shape[-1])
+            kernel.memory_curve(strategy, count, sums, flights, groups, sizes, facts, curve)
+            distinct = [
+                StageMemory(int(stages.sums.first_stage[row]), int(stages.sums.stages[row]), one)
+                for row, one in zip(rows, held, strict=True)
+            ]
+            found.append(sorted(distinct, key=lambda stage: stage.first))
+    return found

@@ -21,7 +21,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[work.Choice]:
     """A process that has done nothing yet, an empty cache, and what the listener hears."""
     heard: list[work.Choice] = []
     compiled: list[bool] = []
-    monkeypatch.setattr(work, "_kinds", set())
+    monkeypatch.setattr(work, "_done", {})
     monkeypatch.setattr(work, "_estimated", 0.0)
     monkeypatch.setattr(work, "_spent", 0.0)
     monkeypatch.setattr(work, "_settled", None)

@@ -19,7 +19,7 @@ from perfmodel.measured.kinds.training import Case, TrainingKind
 from perfmodel.measured.rows import MeasuredRow, Outcome, Skip
 from perfmodel.model.presets import find_preset, load_model
 from perfmodel.strategy.enumerate import strategies_from_rows
-from perfmodel.training.stage_memory import stage_memories
+from perfmodel.training.stage_memory import all_stage_memories
 
 if TYPE_CHECKING:
     from perfmodel.measured.compare import ComparedRow
@@ -259,32 +259,39 @@ class MemoryKind(TrainingKind):
             for i in relative
         ]
         everything = [*rows, *baselines]
-        found = super().project(everything, progress)
-        found = [
-            _on_one_stage(row, outcome) for row, outcome in zip(everything, found, strict=True)
-        ]
+        found = _on_one_stage(everything, super().project(everything, progress))
         base = dict(zip(relative, found[len(rows) :], strict=True))
         return [_read(row, found[i], base.get(i)) for i, row in enumerate(rows)]
 
 
-def _on_one_stage(row: MeasuredRow, found: Outcome) -> Outcome:
-    """Return the outcome with the memory of the first stage, where a row speaks of that alone.
+def _on_one_stage(rows: Sequence[MeasuredRow], outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Return the outcomes with the memory of the first stage, where a row speaks of that alone.
 
     ``rank 0``, or the first stage of a paper's formulas, which leave out the embedding.
     """
-    formula = reading_of(row)[0] in COLUMNS
-    first = formula or any(re.search(words, row.lower(column)) for column, words in RANK_0)
-    if found.projected is None or not first or ((row.number("pp") or 1) == 1 and not formula):
-        return found
-    case = case_of(row)
-    strategy = next(
-        it
-        for it in case.candidates
-        if all(found.details.get(name) == value for name, value in it.items())
-    )
-    grid = strategies_from_rows(case.model, case.devices, [strategy])
-    stages = stage_memories(case.model, grid, case.hardware, case.framework, embedding=not formula)
-    return replace(found, details={**found.details, **stages[0].at_peak()})
+    found = list(outcomes)
+    alike: dict[Any, list[tuple[int, dict[str, Any]]]] = {}
+    for i, (row, outcome) in enumerate(zip(rows, outcomes, strict=True)):
+        formula = reading_of(row)[0] in COLUMNS
+        first = formula or any(re.search(words, row.lower(column)) for column, words in RANK_0)
+        staged = first and ((row.number("pp") or 1) > 1 or formula)
+        if outcome.projected is None or not staged:
+            continue
+        case = case_of(row)
+        strategy = next(
+            it
+            for it in case.candidates
+            if all(outcome.details.get(name) == value for name, value in it.items())
+        )
+        run = case.model, case.devices, case.hardware, case.framework, strategy["precision"]
+        alike.setdefault((*run, formula), []).append((i, strategy))
+    for (model, devices, hardware, framework, _, formula), members in alike.items():
+        grid = strategies_from_rows(model, devices, [strategy for _, strategy in members])
+        memories = all_stage_memories(model, grid, hardware, framework, embedding=not formula)
+        for (i, _), stages in zip(members, memories, strict=True):
+            details = {**found[i].details, **stages[0].at_peak()}
+            found[i] = replace(found[i], details=details)
+    return found
 
 
 def _read(row: MeasuredRow, found: Outcome, baseline: Outcome | None) -> Outcome:
@@ -319,4 +326,5 @@ KIND = MemoryKind(
     further=admissions,
     below=BELOW,
     ranked_by="",
+    shares=training.SHARES,
 )

@@ -238,4 +238,5 @@ KIND = ServingKind(
     read=read,
     metrics=METRICS,
     metric="tpot",
+    shares=("model", "hardware"),
 )

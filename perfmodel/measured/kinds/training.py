@@ -454,6 +454,9 @@ def _impossible(case: Case, status: int) -> Outcome:
     return Outcome.skipped(Skip(STATUS_REASONS[int(status)], detail))
 
 
+SHARES = ("hardware", "n_gpus", "framework", "layers", "hidden", "vocab")
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingKind(Kind):
     """Training runs; rows that share model, devices and software are projected in one sweep.
@@ -499,4 +502,5 @@ KIND = TrainingKind(
     check=check,
     counts=counts,
     derived=derived,
+    shares=SHARES,
 )

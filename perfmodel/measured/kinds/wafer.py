@@ -33,15 +33,20 @@ class WaferKind(Kind):
     def project(
         self, rows: Sequence[MeasuredRow], progress: Callable[[int], None]
     ) -> list[Outcome]:
-        """Project every row; those of a mapping that ignores distance beside the others."""
+        """Project every row."""
         outcomes = []
-        known: dict[Any, float] = {}
         for row in rows:
-            outcome = _outcome(row)
-            outcomes.append(outcome)
-            if outcome.projected is not None and outcome.measured is not None:
-                known[_setting(case_of(row))] = outcome.measured
+            outcomes.append(_outcome(row))
             progress(1)
+        return outcomes
+
+    def related(self, rows: Sequence[MeasuredRow], outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """Compare rows of a mapping that ignores distance with those of the others."""
+        known = {
+            _setting(case_of(row)): outcome.measured
+            for row, outcome in zip(rows, outcomes, strict=True)
+            if outcome.projected is not None and outcome.measured is not None
+        }
         return [
             _with_slowdown(row, outcome, known) if outcome.skip_reason == MAPPED else outcome
             for row, outcome in zip(rows, outcomes, strict=True)
