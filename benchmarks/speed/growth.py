@@ -1,7 +1,9 @@
-"""How the cost of a sweep grows: with strategies, devices, rows of hardware, and layers.
+"""How cost grows: of sweeps with strategies, devices, rows of hardware and layers, and of traces.
 
 Each line is a process of its own, after one that fills the cache of kernels: CPU seconds from the
-call of the sweep on, and the most memory that the process ever took.
+call of the sweep on, and the most memory that the process ever took. Of traces, CPU seconds of two
+whole commands: one that writes a step of Llama 3.1 70B rank by rank, layer by layer, and one that
+runs it.
 
     python benchmarks/speed/growth.py [--only SUBJECT] [--json]
 """
@@ -10,9 +12,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import resource
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +33,21 @@ THREADS = 1
 DEVICES = (64, 1024, 16384, 262144)
 ROWS = (1, 4, 16, 64)
 LAYERS = (16, 64, 256, 1024)
+RANKS = (64, 1024, 16384)
 SUBJECTS: dict[str, int] = {
     "strategies, best kept": len(GROWTH),
     "strategies, all kept": len(GROWTH) - 1,
     "devices": len(DEVICES),
     "rows of hardware": len(ROWS),
     "layers": len(LAYERS),
+    "ranks of a trace": len(RANKS),
 }
 
 
 def line(subject: str, number: int) -> dict[str, Any]:
     """Run one line; return what was counted and what it took."""
+    if subject == "ranks of a trace":
+        return trace_line(RANKS[number])
     run([BATCH], THREADS, "float64", tensor_parallel=[8], virtual_pipeline=[1])  # imports
     if subject.startswith("strategies"):
         batches, axes = GROWTH[number]
@@ -73,13 +81,40 @@ def line(subject: str, number: int) -> dict[str, Any]:
         )
         sweep(model, grid, rows, dtype=np.float32, threads=THREADS)
         seconds, pairs = cpu_seconds() - before, len(grid) * len(rows)
+    return measured(subject, value, pairs, seconds, resource.RUSAGE_SELF)
+
+
+def trace_line(ranks: int) -> dict[str, Any]:
+    """Write a trace of so many ranks, and run it."""
+    with tempfile.TemporaryDirectory() as folder:
+        prefix = str(Path(folder) / "trace")
+        strategy = f"--tp 8 --pp 4 --global-batch {ranks // 16} --seq-len 8192".split()
+        model = ["--model", "llama-3.1-70b", "--hardware", "dgx-h100", "--devices", str(ranks)]
+        how = ["--granularity", "layer", "-o", prefix]
+        command = [sys.executable, "-m", "perfmodel"]
+        said = subprocess.check_output(
+            [*command, "workload", "chakra", *model, *strategy, *how],
+            text=True,
+            stderr=subprocess.STDOUT,
+        )
+        subprocess.check_output([*command, "simulate", prefix, "--hardware", "dgx-h100"])
+    found = re.search(r"wrote ([\d,]+) nodes", said)
+    if not found:
+        raise SystemExit(f"no count of nodes in: {said}")
+    nodes, usage = int(found[1].replace(",", "")), resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = usage.ru_utime + usage.ru_stime
+    return measured("ranks of a trace", ranks, nodes, seconds, resource.RUSAGE_CHILDREN)
+
+
+def measured(subject: str, value: int, count: int, seconds: float, who: int) -> dict[str, Any]:
+    """Return what is printed of a line, with the peak of memory of this process or of others."""
     return {
         "subject": subject,
         "value": value,
-        "strategy_device_pairs": pairs,
+        "count": count,
         "cpu_seconds": seconds,
-        "rate_per_core": pairs / seconds,
-        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "rate_per_core": count / seconds,
+        "peak_memory_bytes": resource.getrusage(who).ru_maxrss * 1024,
     }
 
 
@@ -94,12 +129,10 @@ def main() -> None:
         print(json.dumps(line(arguments.line[0], int(arguments.line[1]))))
         return
     found = []
-    for keep in ("best", "all"):
+    for keep in () if arguments.only == "ranks of a trace" else ("best", "all"):
         warmed(argparse.Namespace(dtype="float32", keep=keep))
     if not arguments.json:
-        print(
-            "| what grows | to | strategies × devices | CPU [s] | a second and core | memory [MB] |"
-        )
+        print("| what grows | to | results | CPU [s] | a second and core | memory [MB] |")
         print("|---|---:|---:|---:|---:|---:|")
     for subject, count in SUBJECTS.items():
         if arguments.only in (None, subject):
@@ -109,7 +142,7 @@ def main() -> None:
                 found.append(one)
                 if not arguments.json:
                     print(
-                        f"| {subject} | {one['value']:,} | {one['strategy_device_pairs']:,} "
+                        f"| {subject} | {one['value']:,} | {one['count']:,} "
                         f"| {one['cpu_seconds']:.2f} | {one['rate_per_core']:,.0f} "
                         f"| {one['peak_memory_bytes'] / 1e6:,.0f} |"
                     )
@@ -119,8 +152,8 @@ def main() -> None:
             json.dumps(
                 {
                     "rate_per_core": last["rate_per_core"],
-                    "unit": "strategy-device pairs/s/core",
-                    "count": last["strategy_device_pairs"],
+                    "unit": "strategies × rows of hardware, or nodes of traces, /s/core",
+                    "count": last["count"],
                     "seconds": last["cpu_seconds"],
                     "lines": found,
                 }

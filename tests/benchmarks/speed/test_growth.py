@@ -14,7 +14,7 @@ def growth(script, monkeypatch):
 
 def test_a_line_of_strategies_is_a_sweep_of_so_many(growth):
     found = growth.line("strategies, best kept", 0)
-    assert (found["value"], found["strategy_device_pairs"]) == (1000, 1000)
+    assert (found["value"], found["count"]) == (1000, 1000)
     assert found["rate_per_core"] == 500.0
 
 
@@ -23,5 +23,12 @@ def test_other_lines_count_pairs_of_strategies_and_devices(growth, subject):
     few, more = (growth.line(subject, number) for number in (0, 1))
     assert more["value"] > few["value"]
     if subject == "rows of hardware":
-        assert more["strategy_device_pairs"] == 4 * few["strategy_device_pairs"]
-    assert few["rate_per_core"] * few["cpu_seconds"] == pytest.approx(few["strategy_device_pairs"])
+        assert more["count"] == 4 * few["count"]
+    assert few["rate_per_core"] * few["cpu_seconds"] == pytest.approx(few["count"])
+
+
+def test_a_line_of_ranks_writes_and_runs_their_traces(growth):
+    found = growth.trace_line(32)
+    assert found["value"] == 32
+    assert found["count"] > 32 * 100  # nodes: several of each of 20 layers
+    assert found["cpu_seconds"] > 0.0
