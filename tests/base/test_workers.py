@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -63,17 +64,24 @@ def test_results_stand_in_the_order_of_pieces_and_are_told(two_workers):
     assert two_workers.map(added, 10, []) == []
 
 
+def wait_until_both_answer(two_workers):
+    """Wait for those that take the place of killed ones, which Dask counts for a while."""
+    end = time.monotonic() + 60.0
+    while len(two_workers.client.run(os.getpid, on_error="ignore")) < 2:
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
 def test_a_killed_worker_is_replaced(two_workers, tmp_path):
     assert two_workers.map(deadly, tmp_path / "killed", range(5)) == [0, 1, 2, 3, 4]
     assert (tmp_path / "killed").exists()
-    two_workers.client.wait_for_workers(2, timeout=60)
+    wait_until_both_answer(two_workers)
 
 
-def test_what_kills_every_worker_is_one_line(two_workers):
-    text = "2 workers: a piece of the work was given up, as every worker that tried it was killed"
-    with pytest.raises(MachineError, match=text):
-        two_workers.map(always_deadly, None, [0])
-    two_workers.client.wait_for_workers(2, timeout=60)
+def test_what_kills_every_worker_is_one_line():
+    text = "1 workers: a piece of the work was given up, as every worker that tried it was killed"
+    with local_workers(1) as one, pytest.raises(MachineError, match=text):
+        one.map(always_deadly, None, [0])  # whom Dask may leave for dead
 
 
 def test_the_error_is_that_of_the_first_piece(two_workers):
@@ -91,7 +99,8 @@ def test_one_worker_of_a_host_warms_it(two_workers, tmp_path):
 
 
 def test_other_versions_are_refused(two_workers, monkeypatch):
-    monkeypatch.setattr(two_workers.client, "run", lambda _: {"tcp://far:1": {"numpy": "1.0"}})
+    far = {"tcp://far:1": {"numpy": "1.0"}}
+    monkeypatch.setattr(two_workers.client, "run", lambda _, **__: far)
     with pytest.raises(DataError, match="worker tcp://far:1 has perfmodel None, and here is"):
         two_workers.map(added, 1, [1])
 
@@ -118,7 +127,7 @@ def test_a_scheduler_that_is_none_is_one_line(address, text, monkeypatch):
 def test_a_scheduler_is_asked_for_its_workers(two_workers):
     with scheduler_workers(two_workers.client.scheduler.address) as found:
         assert isinstance(found, Workers)
-        assert len(found) == 2
+        assert set(found.client.nthreads()) == set(two_workers.client.nthreads())
         assert not found.shares_files
 
 
