@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit, jit_inline
+from perfmodel.kernels._jit import jit, jit_lean, jit_lean_inline
 from perfmodel.kernels.step.data_parallel import DataParallel, data_parallel_time
 from perfmodel.kernels.step.memo import MEMO_SLOTS, TIME
 from perfmodel.kernels.step.memory import Batches
@@ -89,10 +89,42 @@ def close_strategies(
     out : Results
         Rows as in `ROW`; all of a strategy NaN where the device lacks its precision.
     """
-    if families.size == 0:
-        return
-    memo, peaks = np.zeros((MEMO_SLOTS, TIME + 1)), no_peaks(stages)
-    row, nothing = np.zeros(len(ROW)), np.full(len(ROW), np.nan)
+    if families.size > 0:
+        memo, peaks, row = np.zeros((MEMO_SLOTS, TIME + 1)), no_peaks(stages), np.zeros(len(ROW))
+        _close_all(
+            families,
+            batch,
+            keys,
+            stages,
+            waits,
+            shards,
+            settings,
+            stream_device,
+            network,
+            memo,
+            peaks,
+            row,
+            out,
+        )
+
+
+@jit_lean
+def _close_all(
+    families,
+    batch,
+    keys,
+    stages,
+    waits,
+    shards,
+    settings,
+    stream_device,
+    network,
+    memo,
+    peaks,
+    row,
+    out,
+):
+    """Do what `close_strategies` does, with room for what is remembered and for a row."""
     groups = data_groups(families[0], network)
     for at in range(families.size):
         strategy = families[at]
@@ -101,8 +133,10 @@ def close_strategies(
         key = keys.of[stages.of[strategy.stage_key].layer_key]
         size, place = strategy.behind - strategy.first, strategy.number
         if not key.peak > 0.0:  # the device lacks the precision
+            for variable in range(row.size):
+                row[variable] = np.nan
             for one in range(size):
-                keep_row(nothing, place + one, out)
+                keep_row(row, place + one, out)
             continue
         sizes, slot = (key.weight_bytes, key.boundary_bytes), shards.row[at]
         before = Batches(0, -1)
@@ -132,7 +166,7 @@ def close_strategies(
             keep_row(row, place + one, out)
 
 
-@jit_inline
+@jit_lean_inline
 def keep_row(row, column, out):
     """Keep the results of one strategy, `float64[len(ROW)]`, in a column of `Results`."""
     if out.single.size > 0:
@@ -143,7 +177,7 @@ def keep_row(row, column, out):
             out.double[variable, column] = row[variable]
 
 
-@jit_inline
+@jit_lean_inline
 def batches_at(strategy, batch, one):
     """Return the `Batches` of one strategy of a family."""
     count = batch[strategy.first + one] // (strategy.data_ranks * strategy.micro_batch)
@@ -151,13 +185,13 @@ def batches_at(strategy, batch, one):
     return Batches(count, line)
 
 
-@jit_inline
+@jit_lean_inline
 def parks(strategy):
     """Tell whether a strategy leaves activations on other stages."""
     return strategy.offload_activations > 0.0 and strategy.offload_activations_to == STAGE_PLACE
 
 
-@jit_inline
+@jit_lean_inline
 def family_of(
     strategy, batches, key, stages, shards, slot, groups, settings, stream_device, network, memo
 ):
@@ -176,7 +210,7 @@ def family_of(
     return Family(load, sends, optimizer, copies, data)
 
 
-@jit_inline
+@jit_lean_inline
 def write_strategy(strategy, batches, batch, family, key, stages, waits, settings, out):
     """Write the times of one strategy of a family, and what follows from them.
 
@@ -222,7 +256,7 @@ def write_strategy(strategy, batches, batch, family, key, stages, waits, setting
     out[ROW.hardware_flops_utilization] = limit / step
 
 
-@jit_inline
+@jit_lean_inline
 def same_placement(one, other):
     """Tell whether two strategies have the same `data_groups`."""
     return (
@@ -237,7 +271,7 @@ def same_placement(one, other):
     )
 
 
-@jit_inline
+@jit_lean_inline
 def write_times(m, alone, stage, pipeline, family, settings, out):
     """Write the time of the step [s] and its components, and return it."""
     once, each = family.data.once, family.data.each
@@ -272,7 +306,7 @@ def write_times(m, alone, stage, pipeline, family, settings, out):
     return step
 
 
-@jit_inline
+@jit_lean_inline
 def band_width(m, v, step, stage, widths, pipeline, family, settings):
     """Return the 90th percentile of the step time over the projected one [1].
 

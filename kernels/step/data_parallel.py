@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from perfmodel.kernels._jit import jit_inline
+from perfmodel.kernels._jit import jit_lean_inline
 from perfmodel.kernels.collective.times import ALL_REDUCE
 from perfmodel.kernels.step.memo import remembered_time
 from perfmodel.kernels.step.overlap import (
@@ -27,7 +27,7 @@ from perfmodel.kernels.step.sharding import (
 from perfmodel.kernels.step.tables import DUALPIPE, joins_ends
 
 
-@jit_inline
+@jit_lean_inline
 def transfer_time(dense, sparse, network, memo):
     """Time of two pairs of `Transfer` in turn: of dense parameters and of experts [s]."""
     total = 0.0
@@ -39,7 +39,7 @@ def transfer_time(dense, sparse, network, memo):
     return total
 
 
-@jit_inline
+@jit_lean_inline
 def copies_time(dense, sparse, network, memo):
     """Time of what `transfers` sends among copies of shards [s]."""
     time = 0.0
@@ -48,7 +48,7 @@ def copies_time(dense, sparse, network, memo):
     return time
 
 
-@jit_inline
+@jit_lean_inline
 def on_other_links(group, settings):
     """Whether shard sets lie inside a node and copies of their shards in different ones.
 
@@ -60,7 +60,7 @@ def on_other_links(group, settings):
     return group.shard_set > 0 and within and group.copies_stride >= settings.domain
 
 
-@jit_inline
+@jit_lean_inline
 def ready_window(time, window, pipeline, virtual):
     """Return the compute that buckets of a stage run beside, from when each is ready [s].
 
@@ -84,7 +84,7 @@ def ready_window(time, window, pipeline, virtual):
     return min(last, everything)
 
 
-@jit_inline
+@jit_lean_inline
 def moved(weights, experts, groups):
     """Of so many parameters, those that a group of several devices shares or reduces."""
     return (weights if groups.dense.members > 1 else 0.0) + (
@@ -92,7 +92,7 @@ def moved(weights, experts, groups):
     )
 
 
-@jit_inline
+@jit_lean_inline
 def gradients(zero, weights, experts, groups, settings):
     """Transfers that reduce the gradients of so many parameters once."""
     return (
@@ -101,7 +101,7 @@ def gradients(zero, weights, experts, groups, settings):
     )
 
 
-@jit_inline
+@jit_lean_inline
 def parameters(weights, experts, groups, settings):
     """Transfers that gather so many parameters once."""
     return (
@@ -119,7 +119,7 @@ class Moved(NamedTuple):
     waits: float  # what pipeline sends on the same links lose [s]
 
 
-@jit_inline
+@jit_lean_inline
 def whole_stage(
     strategy, load, reduce, beside, gather, update, groups, stage, sends, sends_show, settings
 ):
@@ -191,7 +191,7 @@ def whole_stage(
     return reduced, gathered
 
 
-@jit_inline
+@jit_lean_inline
 def scales_time(strategy, size, network, memo):
     """Time in which a stage's ranks agree on the scales of delayed fp8, per micro-batch [s].
 
@@ -213,7 +213,7 @@ class DataParallel(NamedTuple):
     table_width: float  # half-width of the tied table, once [s]
 
 
-@jit_inline
+@jit_lean_inline
 def data_parallel_time(
     strategy, load, groups, stage, beside_pass, update, key, settings, network, memo
 ):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from perfmodel.kernels._jit import jit_inline
+from perfmodel.kernels._jit import jit_lean_inline
 from perfmodel.kernels.collective.times import collective_time
 
 MEMO_SLOTS = 4096  # a power of two
 KIND, SIZE, MEMBERS, STRIDE, TIME = range(5)  # what a slot remembers
 
 
-@jit_inline
+@jit_lean_inline
 def remembered_time(kind, size, members, stride, network, memo):
     """Collective time that remembers its last answers.
 

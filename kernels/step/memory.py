@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from perfmodel.kernels._jit import jit, jit_inline
+from perfmodel.kernels._jit import jit, jit_lean_inline
 from perfmodel.kernels.step.offload import offload_memory, offloads, parked
 from perfmodel.kernels.step.sharding import (
     kept,
@@ -54,7 +54,7 @@ class Batches(NamedTuple):
     waits: int  # row of `Waits`, -1 where a closed form holds
 
 
-@jit_inline
+@jit_lean_inline
 def stage_flight(strategy, batches, stages, waits, row):
     """Micro-batches in flight on the stages of a row, of its mean layers."""
     if batches.waits >= 0:
@@ -63,7 +63,7 @@ def stage_flight(strategy, batches, stages, waits, row):
     return in_flight(strategy.schedule, first, batches.micro, p, v)
 
 
-@jit_inline
+@jit_lean_inline
 def heads_kept(strategy, batches, waits):
     """Micro-batches whose logits are kept: backward follows the output at once, but in GPipe."""
     if batches.waits >= 0:
@@ -99,7 +99,7 @@ class Standing(NamedTuple):
     flat: float  # parameters that one buffer gathers behind the update [1]
 
 
-@jit_inline
+@jit_lean_inline
 def standing(strategy, batches, flight, stage, groups, sizes, settings):
     """Return what holds for a stage at every moment.
 
@@ -169,7 +169,7 @@ def standing(strategy, batches, flight, stage, groups, sizes, settings):
     )
 
 
-@jit_inline
+@jit_lean_inline
 def without_offloaded(strategy, at, flight, stage, parking, groups, settings):
     """Return what holds for a stage, and its micro-batches in flight, less what waits elsewhere.
 
@@ -199,7 +199,7 @@ def without_offloaded(strategy, at, flight, stage, parking, groups, settings):
     return device, left, away.host, away.nvme
 
 
-@jit_inline
+@jit_lean_inline
 def held_at(moment, strategy, flight, heads, stage, at, weight_bytes, settings):
     """Return what a stage holds at a moment, but for a reserve and what fragments.
 
@@ -260,7 +260,7 @@ def held_at(moment, strategy, flight, heads, stage, at, weight_bytes, settings):
     return Held(at.parameters, gradients, at.optimizer, activations, buffers, idle)
 
 
-@jit_inline
+@jit_lean_inline
 def gradients_there(moment, flight, stage, at):
     """Share of the gradients that the first backward of a step has made at a moment.
 
@@ -278,7 +278,7 @@ def gradients_there(moment, flight, stage, at):
     return 1.0
 
 
-@jit_inline
+@jit_lean_inline
 def graph_idle_bytes(moment, flight, stage):
     """Bytes that one of two pools holds in vain where each layer is a captured graph.
 
@@ -292,7 +292,7 @@ def graph_idle_bytes(moment, flight, stage):
     return max(stage.logits + stage.loss - stage.logits_held, 0.0)
 
 
-@jit_inline
+@jit_lean_inline
 def gathered_bytes(moment, stage, at, weight_bytes, settings):
     """Bytes of sharded parameters (ZeRO-3) that are whole at a moment ahead of the update.
 
@@ -317,7 +317,7 @@ def gathered_bytes(moment, stage, at, weight_bytes, settings):
     return min(parts * settings.gather_bytes, most)
 
 
-@jit_inline
+@jit_lean_inline
 def reduced_bytes(zero, stage, whole, updated, settings):
     """Bytes of gradients on their way to the ranks that own them.
 
@@ -336,20 +336,20 @@ def reduced_bytes(zero, stage, whole, updated, settings):
     return min(part, away * settings.gradient_bytes)
 
 
-@jit_inline
+@jit_lean_inline
 def lost_bytes(held, settings):
     """Return what the allocator holds in vain: a share of what comes and goes, and idle pools."""
     return settings.fragmentation * (held.activations + held.buffers) + held.idle
 
 
-@jit_inline
+@jit_lean_inline
 def taken_bytes(held, settings):
     """Return what is alive, and what the allocator holds beside it."""
     state = held.parameters + held.gradients + held.optimizer
     return state + held.activations + held.buffers + lost_bytes(held, settings)
 
 
-@jit_inline
+@jit_lean_inline
 def reserve(strategy, settings):
     """Return what context, libraries and communicators of a process take.
 
@@ -368,7 +368,7 @@ def reserve(strategy, settings):
     return settings.reserve_bytes + groups * of.communicator_bytes
 
 
-@jit_inline
+@jit_lean_inline
 def walk(strategy, batches, stages, waits, groups, sizes, settings, curve):
     """Walk through the moments of a step on every distinct stage, and return the one at the peak.
 
@@ -428,7 +428,7 @@ def walk(strategy, batches, stages, waits, groups, sizes, settings, curve):
     return peak, host, nvme
 
 
-@jit_inline
+@jit_lean_inline
 def stage_memory(strategy, batches, stages, waits, groups, sizes, settings, out):
     """Write the memory of the stage that needs most, at its peak; components add up [B].
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from perfmodel.kernels._jit import jit_inline
+from perfmodel.kernels._jit import jit_lean_inline
 from perfmodel.kernels.collective.times import POINT_TO_POINT
 from perfmodel.kernels.step.memo import remembered_time
 from perfmodel.kernels.step.sharding import kept, shards_gradients, shards_parameters
@@ -61,7 +61,7 @@ class Away(NamedTuple):
     nvme: float
 
 
-@jit_inline
+@jit_lean_inline
 def offloads(strategy):
     """Whether a strategy leaves anything elsewhere."""
     return (
@@ -71,7 +71,7 @@ def offloads(strategy):
     )
 
 
-@jit_inline
+@jit_lean_inline
 def offloaded(strategy, stage, groups, settings):
     """Return the `Offloaded` state of a stage.
 
@@ -89,7 +89,7 @@ def offloaded(strategy, stage, groups, settings):
     )
 
 
-@jit_inline
+@jit_lean_inline
 def parked(strategy, batches, stages, row):
     """Return what the first stage of a row leaves on its pair, and what that leaves on it [B].
 
@@ -110,7 +110,7 @@ def parked(strategy, batches, stages, row):
     )
 
 
-@jit_inline
+@jit_lean_inline
 def drive_time(read, written, settings):
     """Time of the host's drives [s]: they read or write."""
     time = 0.0
@@ -121,7 +121,7 @@ def drive_time(read, written, settings):
     return time
 
 
-@jit_inline
+@jit_lean_inline
 def pass_exposed(strategy, stage, parks, groups, settings, network, memo):
     """Return what copies add to both passes of a micro-batch on a stage [s].
 
@@ -151,7 +151,7 @@ def pass_exposed(strategy, stage, parks, groups, settings, network, memo):
     return max(0.0, forward - stage.forward_window) + max(0.0, backward - stage.backward_window)
 
 
-@jit_inline
+@jit_lean_inline
 def update_exposed(strategy, load, stage, groups, settings, device_time):
     """Return what the host's update adds to that of the device, which runs beside it [s].
 
@@ -186,7 +186,7 @@ def update_exposed(strategy, load, stage, groups, settings, device_time):
     return late + max(0.0, max(update, back) - device_time)
 
 
-@jit_inline
+@jit_lean_inline
 def offload_memory(strategy, stage, flight, parking, parameters, trained, settings):
     """Return what is `Away` of a stage; buffers of `AHEAD` layers stay on the device.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from perfmodel.kernels._jit import jit_inline
+from perfmodel.kernels._jit import jit_lean_inline
 from perfmodel.kernels.step.overlap import width_of
 from perfmodel.kernels.step.sharding import kept
 from perfmodel.kernels.stream import stream_time
@@ -15,7 +15,7 @@ OPTIMIZER_LAUNCHES = 8.0
 OPTIMIZER_FLOPS = 12.0
 
 
-@jit_inline
+@jit_lean_inline
 def optimizer_work(zero, weights, experts, groups, settings):
     """Parameters that a device updates, and the bytes that its update reads and writes.
 
@@ -46,7 +46,7 @@ class Update(NamedTuple):
     width: float  # its half-width [s]
 
 
-@jit_inline
+@jit_lean_inline
 def optimizer_time(strategy, load, groups, settings, device):
     """Return the `Update` of a strategy: of what the host does not update."""
     updated, read, written = optimizer_work(

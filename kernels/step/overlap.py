@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from perfmodel.kernels._jit import jit_inline
+from perfmodel.kernels._jit import jit_lean_inline
 from perfmodel.kernels.links.fair_share import shared_time
 
 
-@jit_inline
+@jit_lean_inline
 def hide(total, window, tail, tax):
     """Exposed part of a communication that runs beside `window` seconds of compute.
 
@@ -17,7 +17,7 @@ def hide(total, window, tail, tax):
     return exposed + tax * (total - exposed)
 
 
-@jit_inline
+@jit_lean_inline
 def width_of(quantity, regimes):
     """Relative half-width of the regime in which a quantity lies.
 
@@ -31,7 +31,7 @@ def width_of(quantity, regimes):
     return regimes.middle if quantity < regimes.large_from else regimes.large
 
 
-@jit_inline
+@jit_lean_inline
 def hidden_width(total, window, tail, tax, relative):
     """Half-width of what `hide` leaves exposed of a communication known to ± `relative`.
 
@@ -43,13 +43,13 @@ def hidden_width(total, window, tail, tax, relative):
     return 0.5 * (slow - hide(less * total, window, less * tail, tax))
 
 
-@jit_inline
+@jit_lean_inline
 def drives_links(group, settings):
     """Whether a group's collectives drive device links, not adapters alone: two in one domain."""
     return group.members > 1 and group.stride < settings.domain
 
 
-@jit_inline
+@jit_lean_inline
 def overlap_tax(groups, experts, settings):
     """Return what compute loses beside collectives of the data-parallel groups [1].
 
@@ -63,7 +63,7 @@ def overlap_tax(groups, experts, settings):
     return settings.tax_inside if links else settings.tax_outside
 
 
-@jit_inline
+@jit_lean_inline
 def beside_sends(time, window, sends, sends_show, tail):
     """Share links between a data-parallel collective and the pipeline sends beside it.
 

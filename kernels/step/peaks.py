@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit_inline
+from perfmodel.kernels._jit import jit_inline, jit_lean_inline
 from perfmodel.kernels.step.memory import heads_kept, in_flight, stage_flight, stage_memory
 from perfmodel.kernels.step.tables import GPIPE, ROW
 
@@ -38,7 +38,7 @@ def no_peaks(stages):
     return Peaks(asked, np.zeros((SLOTS, LAST - FIRST + 1)), np.zeros(STATED + most))
 
 
-@jit_inline
+@jit_lean_inline
 def holds_alike(strategy, batches, before, stages, waits, settings):
     """Tell whether other micro-batches of a strategy keep the same on all of its stages.
 
@@ -67,7 +67,7 @@ def holds_alike(strategy, batches, before, stages, waits, settings):
     return min(batches.micro, before.micro) > most
 
 
-@jit_inline
+@jit_lean_inline
 def remembered_memory(strategy, batches, stages, waits, groups, sizes, settings, out, peaks):
     """Write what `stage_memory` does, from memory where all that it depends on is alike.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from perfmodel.kernels._jit import jit, jit_inline
+from perfmodel.kernels._jit import jit, jit_lean_inline
 from perfmodel.kernels.collective.times import POINT_TO_POINT
 from perfmodel.kernels.pipeline.closed import ends_wait
 from perfmodel.kernels.pipeline.orders import GPIPE
@@ -77,7 +77,7 @@ class Sends(NamedTuple):
     beside: float  # what of one keeps the adapters of gradients [s]
 
 
-@jit_inline
+@jit_lean_inline
 def boundary_send(key, p, groups, settings, network, memo):
     """Return the `Sends` of a strategy.
 
@@ -102,7 +102,7 @@ def boundary_send(key, p, groups, settings, network, memo):
     return Sends(send + key.boundary_gather, relative, beside)
 
 
-@jit_inline
+@jit_lean_inline
 def waited_pipeline(m, batches, p, v, load, sends, wait):
     """Bubble and sends of a strategy whose passes ran one by one.
 
@@ -128,7 +128,7 @@ def waited_pipeline(m, batches, p, v, load, sends, wait):
     return Pipeline(bubble, total, exposed, sends.relative * exposed)
 
 
-@jit_inline
+@jit_lean_inline
 def pipeline_time(schedule, m, p, v, load, sends, overlap):
     """Bubble and sends of a strategy.
 

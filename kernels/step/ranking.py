@@ -86,10 +86,47 @@ def rank_strategies(
     ranking : Ranking
         Of other strategies before; added to.
     """
-    if families.size == 0:
-        return
-    memo, peaks = np.zeros((MEMO_SLOTS, TIME + 1)), no_peaks(stages)
-    row, cost = np.zeros(len(ROW)), np.zeros(ranking.signs.size)
+    if families.size > 0:
+        memo, peaks = np.zeros((MEMO_SLOTS, TIME + 1)), no_peaks(stages)
+        row, cost = np.zeros(len(ROW)), np.zeros(ranking.signs.size)
+        _rank_all(
+            families,
+            batch,
+            bounded,
+            keys,
+            stages,
+            waits,
+            shards,
+            settings,
+            stream_device,
+            network,
+            memo,
+            peaks,
+            row,
+            cost,
+            ranking,
+        )
+
+
+@jit_lean
+def _rank_all(
+    families,
+    batch,
+    bounded,
+    keys,
+    stages,
+    waits,
+    shards,
+    settings,
+    stream_device,
+    network,
+    memo,
+    peaks,
+    row,
+    cost,
+    ranking,
+):
+    """Do what `rank_strategies` does, with room for what is remembered, a row and its costs."""
     counts = ranking.counts
     groups = data_groups(families[0], network)
     for at in range(families.size):

@@ -14,23 +14,23 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from perfmodel.kernels._jit import jit_inline
+from perfmodel.kernels._jit import jit_lean_inline
 from perfmodel.kernels.collective.times import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
 
 
-@jit_inline
+@jit_lean_inline
 def shards_optimizer(zero):
     """Whether each rank updates its share of the parameters only, and gathers the others'."""
     return zero >= 1
 
 
-@jit_inline
+@jit_lean_inline
 def shards_gradients(zero):
     """Whether gradients are kept as shards, and so reduced after every micro-batch."""
     return zero >= 2
 
 
-@jit_inline
+@jit_lean_inline
 def shards_parameters(zero):
     """Whether parameters are kept as shards, and so gathered part by part for every pass."""
     return zero == 3
@@ -55,7 +55,7 @@ def repeats(zero, batches):
     return Repeats(gathers, 1.0 * batches if shards_gradients(zero) else 1.0)
 
 
-@jit_inline
+@jit_lean_inline
 def shard_count(zero, group):
     """Ranks of a `Group` that share one set of shards; 1 where nothing is sharded."""
     if not shards_optimizer(zero):
@@ -71,7 +71,7 @@ class Kept(NamedTuple):
     updated: float  # those whose optimizer state it keeps, and which it updates
 
 
-@jit_inline
+@jit_lean_inline
 def kept(zero, weights, experts, groups):
     """Return what a device keeps of the `weights` that all ranks hold alike, and of `experts`."""
     whole = weights + experts
@@ -92,7 +92,7 @@ class Transfer(NamedTuple):
     stride: int
 
 
-@jit_inline
+@jit_lean_inline
 def transfers(kind, size, group):
     """Return the collectives that gather or reduce a `size` [B] over a `Group`, in turn.
 
@@ -111,7 +111,7 @@ def transfers(kind, size, group):
     return within, Transfer(ALL_REDUCE, size / group.shard_set, copies, group.copies_stride)
 
 
-@jit_inline
+@jit_lean_inline
 def gradient_transfers(zero, parameters, group, settings):
     """Return the collectives that reduce the gradients of so many parameters.
 
@@ -127,7 +127,7 @@ def gradient_transfers(zero, parameters, group, settings):
     return within, Transfer(copies.kind, wide, copies.members, copies.stride)
 
 
-@jit_inline
+@jit_lean_inline
 def parameter_transfers(parameters, group, settings):
     """Return the collectives that gather so many sharded parameters."""
     return transfers(ALL_GATHER, parameters * settings.gather_bytes, group)

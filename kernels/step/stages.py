@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit_inline
+from perfmodel.kernels._jit import jit_lean_inline
 from perfmodel.kernels.pipeline.closed import Ends
 from perfmodel.kernels.step.offload import offloads, parked, pass_exposed
 from perfmodel.kernels.step.sharding import shards_parameters
@@ -121,7 +121,7 @@ class Load(NamedTuple):
     offload_exposed: float  # copies of what waits elsewhere on the slowest stage [s]
 
 
-@jit_inline
+@jit_lean_inline
 def stage_load(strategy, batches, stages, shards, slot, groups, settings, network, memo):
     """Find the slowest stage, what it waits for, and the stage with most parameters.
 

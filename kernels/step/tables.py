@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit_inline
+from perfmodel.kernels._jit import jit_lean_inline
 
 # What a part of the model costs per micro-batch, and what a stage of such parts does.
 _SUMMED = [
@@ -137,7 +137,7 @@ GPIPE, ONE_F_ONE_B, INTERLEAVED = 0, 1, 2
 ZB_V, DUALPIPE, HANAYO = 8, 11, 13
 
 
-@jit_inline
+@jit_lean_inline
 def joins_ends(schedule):
     """Tell whether the first and the last chunk lie on one stage: chunks that go up and down."""
     return ZB_V <= schedule <= HANAYO and schedule != DUALPIPE
