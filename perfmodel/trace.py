@@ -534,12 +534,20 @@ class TraceBuilder:
             outputs=Ragged.from_lists(self._lists["outputs"]),
             group_names=tuple(self._group_names),
             involved_dimensions=tuple(self._involved_dimensions),
-            tensors=tuple(self._tensors),
+            tensors=self._tensor_columns(),
             other=dict(self._other),
             metadata=dict(metadata or {}),
             version=version,
             **columns,
         )
+
+    def _tensor_columns(self) -> Sequence[tuple[str, int]]:
+        """Return the tensors as columns; as they are where no columns hold them."""
+        tensors = tuple(self._tensors)
+        try:
+            return NamedSizes.of(tensors)
+        except (UnicodeEncodeError, OverflowError):
+            return tensors
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -12,30 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.kernels._jit import jit, jit_lean_inline
-from perfmodel.kernels.trace.wire import (
-    ABSENT,
-    ATTRIBUTE_TAG,
-    COLUMNS,
-    CONTROL_PACKED,
-    DATA_PACKED,
-    DURATION,
-    DURATION_TAG,
-    EXACT_START,
-    EXACT_WORDS,
-    FIRST_FIELD,
-    GROUP,
-    GROUP_WORD,
-    ID_TAG,
-    IDENTIFIER,
-    INTEGERS,
-    INVOLVED,
-    KIND,
-    KIND_TAG,
-    NAME_TAG,
-    START,
-    START_TAG,
-    TENSOR_WORDS,
-)
+from perfmodel.kernels.trace import wire
 
 STRING_LIST_TAG = (0xF2, 0x01)
 
@@ -58,9 +35,9 @@ class Columns(NamedTuple):
 
     Attributes
     ----------
-    table : int64[nodes COLUMNS]
-        Node by node, as `perfmodel.kernels.trace.wire` has them; an exact time is the bits of
-        the double.
+    table : int64[COLUMNS nodes]
+        Column by column, as `perfmodel.kernels.trace.wire` has them; an exact time is the bits
+        of the double.
     data_first, control_first, inputs_first, outputs_first : int64[nodes + 1]
         Where lists begin in the next.
     data, control, inputs, outputs : int64[items]
@@ -196,44 +173,46 @@ def _length(pieces, number):
 def _node(columns, node, content, at, fill):
     """Write a node and return the place behind it."""
     table = columns.table
-    row = node * COLUMNS
-    at = _number(content, at, ID_TAG, table[row + IDENTIFIER], fill)
+    nodes = len(columns.data_first) - 1
+    at = _number(content, at, wire.ID_TAG, table[nodes * wire.IDENTIFIER + node], fill)
     length = _length(columns.names, node)
     if length > 0:
-        at = _byte(content, at, NAME_TAG, fill)
+        at = _byte(content, at, wire.NAME_TAG, fill)
         at = _varint(content, at, length, fill)
         at = _piece(content, at, columns.names, node, fill)
-    at = _number(content, at, KIND_TAG, table[row + KIND], fill)
+    at = _number(content, at, wire.KIND_TAG, table[nodes * wire.KIND + node], fill)
     first, last = columns.control_first[node], columns.control_first[node + 1]
-    at = _packed(content, at, CONTROL_PACKED, columns.control, first, last, fill)
+    at = _packed(content, at, wire.CONTROL_PACKED, columns.control, first, last, fill)
     first, last = columns.data_first[node], columns.data_first[node + 1]
-    at = _packed(content, at, DATA_PACKED, columns.data, first, last, fill)
-    at = _number(content, at, START_TAG, table[row + START], fill)
-    at = _number(content, at, DURATION_TAG, table[row + DURATION], fill)
+    at = _packed(content, at, wire.DATA_PACKED, columns.data, first, last, fill)
+    at = _number(content, at, wire.START_TAG, table[nodes * wire.START + node], fill)
+    at = _number(content, at, wire.DURATION_TAG, table[nodes * wire.DURATION + node], fill)
     at = _piece(content, at, columns.fields, node, fill)
     if columns.tensors:
         first, last = columns.inputs_first[node], columns.inputs_first[node + 1]
-        at = _tensors(content, at, columns, TENSOR_WORDS, columns.inputs, first, last, fill)
+        at = _tensors(content, at, columns, wire.TENSOR_WORDS, columns.inputs, first, last, fill)
         first, last = columns.outputs_first[node], columns.outputs_first[node + 1]
-        at = _tensors(content, at, columns, TENSOR_WORDS + 1, columns.outputs, first, last, fill)
-    for word in range(GROUP_WORD):
-        value = table[row + INTEGERS + word]
-        if value != ABSENT:
-            at = _byte(content, at, ATTRIBUTE_TAG, fill)
+        at = _tensors(
+            content, at, columns, wire.TENSOR_WORDS + 1, columns.outputs, first, last, fill
+        )
+    for word in range(wire.GROUP_WORD):
+        value = table[nodes * (wire.INTEGERS + word) + node]
+        if value != wire.ABSENT:
+            at = _byte(content, at, wire.ATTRIBUTE_TAG, fill)
             length = _length(columns.heads, word) + varint_size(value)
             at = _varint(content, at, length, fill)
             at = _piece(content, at, columns.heads, word, fill)
             at = _varint(content, at, value, fill)
-    if table[row + GROUP] != ABSENT:
-        at = _piece(content, at, columns.groups, table[row + GROUP], fill)
-    if table[row + INVOLVED] != ABSENT:
-        at = _piece(content, at, columns.flags, table[row + INVOLVED], fill)
+    if table[nodes * wire.GROUP + node] != wire.ABSENT:
+        at = _piece(content, at, columns.groups, table[nodes * wire.GROUP + node], fill)
+    if table[nodes * wire.INVOLVED + node] != wire.ABSENT:
+        at = _piece(content, at, columns.flags, table[nodes * wire.INVOLVED + node], fill)
     for time in range(2):
-        bits = table[row + EXACT_START + time]
-        if bits != ABSENT:
-            at = _byte(content, at, ATTRIBUTE_TAG, fill)
-            at = _varint(content, at, _length(columns.heads, EXACT_WORDS + time) + 8, fill)
-            at = _piece(content, at, columns.heads, EXACT_WORDS + time, fill)
+        bits = table[nodes * (wire.EXACT_START + time) + node]
+        if bits != wire.ABSENT:
+            at = _byte(content, at, wire.ATTRIBUTE_TAG, fill)
+            at = _varint(content, at, _length(columns.heads, wire.EXACT_WORDS + time) + 8, fill)
+            at = _piece(content, at, columns.heads, wire.EXACT_WORDS + time, fill)
             for byte in range(8):
                 at = _byte(content, at, bits >> 8 * byte & 255, fill)
     return _piece(content, at, columns.attributes, node, fill)
@@ -271,7 +250,7 @@ def _tensors(content, at, columns, word, rows, first, last, fill):
         tensor = rows[item]
         name = _length(columns.tensor_names, columns.tensor_name[tensor])
         length += name + varint_size(name) + _digits(columns.tensor_size[tensor]) + 3
-    at = _byte(content, at, ATTRIBUTE_TAG, fill)
+    at = _byte(content, at, wire.ATTRIBUTE_TAG, fill)
     head = _length(columns.heads, word)
     if first == last:
         at = _varint(content, at, head, fill)
@@ -284,12 +263,12 @@ def _tensors(content, at, columns, word, rows, first, last, fill):
     for item in range(first, last):
         tensor = rows[item]
         number = columns.tensor_name[tensor]
-        at = _byte(content, at, FIRST_FIELD, fill)
+        at = _byte(content, at, wire.FIRST_FIELD, fill)
         at = _varint(content, at, _length(columns.tensor_names, number), fill)
         at = _piece(content, at, columns.tensor_names, number, fill)
         size = columns.tensor_size[tensor]
         digits = _digits(size)
-        at = _byte(content, at, FIRST_FIELD, fill)
+        at = _byte(content, at, wire.FIRST_FIELD, fill)
         at = _byte(content, at, digits, fill)
         at += digits
         if fill:

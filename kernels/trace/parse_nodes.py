@@ -15,46 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.kernels._jit import jit, jit_lean, jit_lean_inline
-from perfmodel.kernels.trace.wire import (
-    ABSENT,
-    ATTRIBUTE_TAG,
-    BAD,
-    BOOL_LIST,
-    BOOL_VALUE,
-    COLUMNS,
-    CONTROL_PACKED,
-    CONTROL_TAG,
-    DATA_PACKED,
-    DATA_TAG,
-    DOUBLE_VALUE,
-    DURATION,
-    DURATION_TAG,
-    EXACT_START,
-    EXACT_WORDS,
-    FIRST_FIELD,
-    GROUP,
-    GROUP_WORD,
-    ID_TAG,
-    IDENTIFIER,
-    INT32_VALUE,
-    INT64_VALUE,
-    INTEGERS,
-    INVOLVED,
-    KIND,
-    KIND_TAG,
-    NAME_BEGIN,
-    NAME_END,
-    NAME_TAG,
-    START,
-    START_TAG,
-    STRING_LIST,
-    STRING_VALUE,
-    TENSOR_WORDS,
-    UINT32_VALUE,
-    UINT64_VALUE,
-    read_piece,
-    read_varint,
-)
+from perfmodel.kernels.trace import wire
+from perfmodel.kernels.trace.wire import read_piece, read_varint
 
 # What is counted, and where lists of a node begin.
 DATA = 0
@@ -75,6 +37,7 @@ MOST_DIGITS = 19  # of a number below 2^63
 LARGEST = 2**63 - 1
 NOT_FINITE = 0x7FF0  # upper half of a double that is none
 HALF = 2**31 - 1
+SPREAD = 0x9E3779B1  # odd, about 2^32 over the golden ratio: hashes (Knuth 1998, section 6.4)
 
 
 class Words(NamedTuple):
@@ -131,7 +94,7 @@ class Lists(NamedTuple):
 
 
 @jit
-def count_nodes(content, which, starts, ends, trusted, words, lists, row, lengths, at, rare):
+def count_nodes(content, which, starts, ends, trusted, words, lists, lengths, at, rare):
     """Count what nodes hold in lists.
 
     Parameters
@@ -146,8 +109,6 @@ def count_nodes(content, which, starts, ends, trusted, words, lists, row, length
     words : Words
     lists : Lists
         Not used.
-    row : int64[COLUMNS]
-        `ABSENT` each; scratch.
     lengths : int64[4 nodes]
         To fill, node by node: data parents, control parents, inputs and outputs of each node.
     at : int64[COUNTS]
@@ -156,17 +117,18 @@ def count_nodes(content, which, starts, ends, trusted, words, lists, row, length
         To fill: the node is not for these kernels, and not counted.
     """
     before = at.copy()
-    blank = row.copy()
     for node in which:
-        row[:] = blank
-        before[:] = at
-        if _walk(content, starts[node], ends[node], trusted, words, lists, row, 0, at, False):
+        for kind in range(COUNTS):
+            before[kind] = at[kind]
+        begin, end = starts[node], ends[node]
+        if _walk(content, begin, end, trusted, words, lists, lengths, 0, 0, at, False):
             rare[node] = False
             for kind in range(4):
                 lengths[4 * node + kind] = at[kind] - before[kind]
         else:
             rare[node] = True
-            at[:] = before
+            for kind in range(COUNTS):
+                at[kind] = before[kind]
 
 
 @jit
@@ -179,15 +141,15 @@ def fill_nodes(content, starts, ends, words, lists, table, at):
         As of `count_nodes`.
     lists : Lists
         With room for what was counted.
-    table : int64[nodes COLUMNS]
-        To fill, node by node; `ABSENT` so far.
+    table : int64[COLUMNS nodes]
+        To fill, column by column; `ABSENT` so far.
     at : int64[COUNTS]
         Zeros; as many different texts as there are, afterwards.
     """
-    for node in range(len(starts)):
-        _walk(
-            content, starts[node], ends[node], True, words, lists, table, node * COLUMNS, at, True
-        )
+    nodes = len(starts)
+    for node in range(nodes):
+        begin, end = starts[node], ends[node]
+        _walk(content, begin, end, True, words, lists, table, node, nodes, at, True)
 
 
 @jit
@@ -200,70 +162,87 @@ def copy_texts(content, begins, ends, letters):
             at += 1
 
 
-@jit_lean
-def _walk(content, place, end, trusted, words, lists, table, row, at, fill):
+@jit_lean_inline
+def _walk(content, place, end, trusted, words, lists, table, node, nodes, at, fill):
     """Read a node; tell whether all of it is understood."""
     first_input = at[INPUTS]
     first_output = at[OUTPUTS]
-    table[row + IDENTIFIER] = 0
-    table[row + START] = 0
-    table[row + DURATION] = 0
+    identifier = kind = start = duration = 0
     name = name_end = 0
+    seen = 0  # a bit for each word
     while place < end:
         tag = content[place]
         place += 1
-        if tag == ATTRIBUTE_TAG:
+        if tag == wire.ATTRIBUTE_TAG:
             begin, place = read_piece(content, place, end)
             if place < 0:
                 return False
             number, value = _name(content, begin, place, words)
             if number < 0:
                 return False
-            if number >= TENSOR_WORDS:
-                first = first_input if number == TENSOR_WORDS else first_output
+            if number >= wire.TENSOR_WORDS:
+                first = first_input if number == wire.TENSOR_WORDS else first_output
                 if not _tensors(content, value, place, trusted, number, first, lists, at, fill):
                     return False
-            elif not _value(
-                content, value, place, trusted, number, words, lists, table, row, at, fill
-            ):
-                return False
-        elif tag == NAME_TAG:
+            else:
+                if number == wire.INVOLVED_WORDS + 1:
+                    number = wire.INVOLVED_WORDS
+                bit = 1 << number
+                if seen & bit or not _value(
+                    content,
+                    value,
+                    place,
+                    trusted,
+                    number,
+                    words,
+                    lists,
+                    table,
+                    node,
+                    nodes,
+                    at,
+                    fill,
+                ):
+                    return False
+                seen |= bit
+        elif tag == wire.NAME_TAG:
             name, name_end = read_piece(content, place, end)
             place = name_end
             if place < 0 or not (trusted or _is_ascii(content, name, name_end)):
                 return False
-        elif tag in (DATA_PACKED, CONTROL_PACKED):
+        elif tag in (wire.DATA_PACKED, wire.CONTROL_PACKED):
             begin, stop = read_piece(content, place, end)
             place = begin
             while place < stop:
                 parent, place = read_varint(content, place, stop)
                 if place < 0:
                     return False
-                _add_parent(parent, tag == DATA_PACKED, lists, at, fill)
+                _add_parent(parent, tag == wire.DATA_PACKED, lists, at, fill)
             if stop < 0:
                 return False
-        elif tag in (DATA_TAG, CONTROL_TAG):
-            parent, place = read_varint(content, place, end)
-            if place < 0:
-                return False
-            _add_parent(parent, tag == DATA_TAG, lists, at, fill)
         else:
             value, place = read_varint(content, place, end)
             if place < 0:
                 return False
-            if tag == ID_TAG:
-                table[row + IDENTIFIER] = value
-            elif tag == KIND_TAG:
-                table[row + KIND] = value
-            elif tag == DURATION_TAG:
-                table[row + DURATION] = value
-            elif tag == START_TAG:
-                table[row + START] = value
+            if tag == wire.ID_TAG:
+                identifier = value
+            elif tag == wire.KIND_TAG:
+                kind = value
+            elif tag == wire.DURATION_TAG:
+                duration = value
+            elif tag == wire.START_TAG:
+                start = value
+            elif tag in (wire.DATA_TAG, wire.CONTROL_TAG):
+                _add_parent(value, tag == wire.DATA_TAG, lists, at, fill)
             else:
                 return False
-    table[row + NAME_BEGIN] = name
-    table[row + NAME_END] = name_end
-    return 1 <= table[row + KIND] <= LARGEST_KIND
+    if fill:
+        table[nodes * wire.IDENTIFIER + node] = identifier
+        table[nodes * wire.KIND + node] = kind
+        table[nodes * wire.START + node] = start
+        table[nodes * wire.DURATION + node] = duration
+        table[nodes * wire.NAME_BEGIN + node] = name
+        table[nodes * wire.NAME_END + node] = name_end
+    return 1 <= kind <= LARGEST_KIND
 
 
 @jit_lean_inline
@@ -291,12 +270,12 @@ def _is_ascii(content, begin, end):
 @jit_lean_inline
 def _name(content, begin, end, words):
     """Return which word is the name of an attribute, or `BAD`, and where its value begins."""
-    if begin + 2 > end or content[begin] != FIRST_FIELD:
-        return BAD, BAD
+    if begin + 2 > end or content[begin] != wire.FIRST_FIELD:
+        return wire.BAD, wire.BAD
     length = int(content[begin + 1])
     last = begin + 1 + length
     if length + 2 > len(words.first) or last >= end:
-        return BAD, BAD
+        return wire.BAD, wire.BAD
     for entry in range(words.first[length], words.first[length + 1]):
         word = words.by_length[entry]
         same = length
@@ -305,68 +284,67 @@ def _name(content, begin, end, words):
             same -= 1
         if same == 0:
             return word, last + 1
-    return BAD, BAD
+    return wire.BAD, wire.BAD
 
 
 @jit_lean_inline
-def _value(content, place, end, trusted, number, words, lists, table, row, at, fill):
+def _value(content, place, end, trusted, number, words, lists, table, node, nodes, at, fill):
     """Read the value of an attribute that has a column."""
     tag, place = read_varint(content, place, end)
     if place < 0:
         return False
-    if number < GROUP_WORD:
+    if number < wire.GROUP_WORD:
         value, place = read_varint(content, place, end)
-        if place != end or table[row + INTEGERS + number] != ABSENT:
+        if place != end:
             return False
-        if tag in (INT32_VALUE, UINT32_VALUE):
+        if tag in (wire.INT32_VALUE, wire.UINT32_VALUE):
             if value > HALF:
                 return False
-        elif tag == BOOL_VALUE:
+        elif tag == wire.BOOL_VALUE:
             if value > 1:
                 return False
-        elif tag != INT64_VALUE and tag != UINT64_VALUE:
+        elif tag != wire.INT64_VALUE and tag != wire.UINT64_VALUE:
             return False
-        table[row + INTEGERS + number] = value
+        if fill:
+            table[nodes * (wire.INTEGERS + number) + node] = value
         return value <= words.largest[number]
-    if number >= EXACT_WORDS:
-        column = EXACT_START + number - EXACT_WORDS
-        if tag != DOUBLE_VALUE or end - place != 8 or table[row + column] != ABSENT:
+    if number >= wire.EXACT_WORDS:
+        if tag != wire.DOUBLE_VALUE or end - place != 8:
             return False
-        table[row + column] = place
+        if fill:
+            table[nodes * (wire.EXACT_START + number - wire.EXACT_WORDS) + node] = place
         return trusted or content[place + 7] << 8 | content[place + 6] < NOT_FINITE
     begin, stop = read_piece(content, place, end)
     if stop != end:
         return False
-    if number == GROUP_WORD:
-        if tag != STRING_VALUE or table[row + GROUP] != ABSENT:
+    if number == wire.GROUP_WORD:
+        if tag != wire.STRING_VALUE:
             return False
         if begin == end:  # all ranks; protobuf has seen that it is the only name
             return trusted
         if not (trusted or _is_ascii(content, begin, end)):
             return False
-        table[row + GROUP] = 0
         if fill:
             index = _numbered(content, begin, end, lists.group_slots, lists.group_texts, at[GROUPS])
             at[GROUPS] += index == at[GROUPS]
-            table[row + GROUP] = index
+            table[nodes * wire.GROUP + node] = index
         else:
             at[GROUPS] += 1
         return True
-    if tag != BOOL_LIST or table[row + INVOLVED] != ABSENT:
+    if tag != wire.BOOL_LIST:
         return False
     if begin < end:
         flags, stop = read_piece(content, begin + 1, end)
-        if content[begin] != FIRST_FIELD or stop != end:
+        if content[begin] != wire.FIRST_FIELD or stop != end:
             return False
         begin = flags
         for flag in range(begin, end):
             if content[flag] > 1:
                 return False
-    table[row + INVOLVED] = 0
     if fill:
         index = _numbered(content, begin, end, lists.flag_slots, lists.flag_texts, at[FLAGS])
         at[FLAGS] += index == at[FLAGS]
-        table[row + INVOLVED] = index
+        table[nodes * wire.INVOLVED + node] = index
     else:
         at[FLAGS] += 1
     return True
@@ -377,18 +355,18 @@ def _tensors(content, place, end, trusted, number, first, lists, at, fill):
     """Read what a node reads or writes: names and sizes in turn."""
     if place == end:
         return True  # the attribute has no value
-    kind = INPUTS if number == TENSOR_WORDS else OUTPUTS
+    kind = INPUTS if number == wire.TENSOR_WORDS else OUTPUTS
     tag, place = read_varint(content, place, end)
-    if place < 0 or tag != STRING_LIST or at[kind] != first:
+    if place < 0 or tag != wire.STRING_LIST or at[kind] != first:
         return False
     place, stop = read_piece(content, place, end)
     if stop != end:
         return False
     while place < end:
-        if content[place] != FIRST_FIELD:
+        if content[place] != wire.FIRST_FIELD:
             return False
         name, name_end = read_piece(content, place + 1, end)
-        if name_end < 0 or name_end >= end or content[name_end] != FIRST_FIELD:
+        if name_end < 0 or name_end >= end or content[name_end] != wire.FIRST_FIELD:
             return False
         digit, place = read_piece(content, name_end + 1, end)
         if place <= digit or place - digit > MOST_DIGITS:
@@ -426,10 +404,17 @@ def _tensors(content, place, end, trusted, number, first, lists, at, fill):
 def _numbered(content, begin, end, slots, texts, count):
     """Return the number of a text among the different ones so far; a new one is added."""
     mask = len(slots) - 1
-    mixed = 0x811C9DC5  # Fowler-Noll-Vo
-    for place in range(begin, end):
-        mixed = ((mixed ^ content[place]) * 16777619) & 0xFFFFFFFF
-    slot = (mixed ^ mixed >> 15) & mask
+    mixed = end - begin
+    place = begin
+    while place + 4 <= end:
+        four = content[place] | content[place + 1] << 8
+        four |= content[place + 2] << 16 | content[place + 3] << 24
+        mixed = ((mixed ^ four) * SPREAD) & LARGEST
+        place += 4
+    while place < end:
+        mixed = ((mixed ^ content[place]) * SPREAD) & LARGEST
+        place += 1
+    slot = (mixed ^ mixed >> 32) & mask
     while slots[slot] > 0:
         known = slots[slot] - 1
         shift = texts[2 * known] - begin

@@ -9,7 +9,7 @@ from perfmodel.kernels._jit import jit, jit_lean_inline
 
 BAD = -1  # in place of a place: what stands here is for protobuf to explain
 
-# Columns of a table of nodes. What a node does not state is `ABSENT`.
+# Columns of a table of nodes, one behind another. What a node does not state is `ABSENT`.
 IDENTIFIER = 0
 KIND = 1
 START = 2  # [µs]

@@ -107,31 +107,32 @@ def read_nodes(
         starts, ends = plain(nodes.starts), plain(nodes.ends)
         kernel.fill_nodes(content, starts, ends, words, lists, filled, at)
         lists = kernel.Lists(*(np.asarray(items, np.int64) for items in lists))
-        table = np.asarray(filled, np.int64).reshape(-1, wire.COLUMNS)
-        names = _texts(content, table[:, wire.NAME_BEGIN], table[:, wire.NAME_END])
+        table = np.asarray(filled, np.int64).reshape(wire.COLUMNS, count)
+        names = _texts(content, table[wire.NAME_BEGIN], table[wire.NAME_END])
         places = lists.tensor_texts[: 2 * at[kernel.TENSOR_NAMES]]
         tensor_names = _texts(content, places[::2], places[1::2])
-    _check_identifiers(table[:, wire.IDENTIFIER], where)
+    identifiers = table[wire.IDENTIFIER].copy()
+    _check_identifiers(identifiers, where)
     columns = {
-        column: table[:, wire.INTEGERS + i].astype(_KINDS[column])
+        column: table[wire.INTEGERS + i].astype(_KINDS[column])
         for i, (column, _, _) in enumerate(INTEGERS.values())
     }
     for i, column in enumerate(EXACT_TIMES.values()):
-        stated = table[:, wire.EXACT_START + i]
-        micros = table[:, wire.START + i]
-        columns[column] = _seconds(column, micros, stated, nodes.content, where, table)
+        stated = table[wire.EXACT_START + i]
+        micros = table[wire.START + i]
+        columns[column] = _seconds(column, micros, stated, nodes.content, where, identifiers)
     offsets = np.zeros((4, count + 1), np.int64)
     np.cumsum(np.reshape(lengths, (-1, 4)).T, axis=1, out=offsets[:, 1:])
     groups = _pieces(nodes.content, lists.group_texts[: 2 * at[kernel.GROUPS]])
     flags = _pieces(nodes.content, lists.flag_texts[: 2 * at[kernel.FLAGS]])
     pairs = lists.tensors[: 2 * at[kernel.TENSORS]]
     return Trace(
-        identifiers=table[:, wire.IDENTIFIER].copy(),
+        identifiers=identifiers,
         names=names,
-        kinds=table[:, wire.KIND].astype(np.int8),
+        kinds=table[wire.KIND].astype(np.int8),
         **columns,
-        group=table[:, wire.GROUP].astype(np.int32),
-        involved=table[:, wire.INVOLVED].astype(np.int32),
+        group=table[wire.GROUP].astype(np.int32),
+        involved=table[wire.INVOLVED].astype(np.int32),
         data_parents=Ragged(offsets[kernel.DATA], lists.data),
         control_parents=Ragged(offsets[kernel.CONTROL], lists.control),
         inputs=Ragged(offsets[kernel.INPUTS], lists.inputs),
@@ -169,7 +170,6 @@ def _count(
         trusted,
         _words(),
         _lists(numbers(kernel.COUNTS)),
-        numbers(wire.COLUMNS, ABSENT),
         lengths,
         at,
         rare,
@@ -281,7 +281,7 @@ def _seconds(
     places: Integers,
     content: bytes,
     where: Callable[[int], str],
-    table: Integers,
+    identifiers: Integers,
 ) -> NDArray[np.float64]:
     """Return a column of times [s]: exact where a double stands at a place."""
     seconds = micros / MICROSECONDS
@@ -295,7 +295,7 @@ def _seconds(
     if far.size:
         node = int(far[0])
         raise FormatError(
-            f"{where(node)}node {table[node, 0]}: {column}_seconds {exact[node]!r} does not agree "
+            f"{where(node)}node {identifiers[node]}: {column}_seconds {exact[node]!r} does not agree "
             f"with {column}_micros {micros[node]}"
         )
     return exact

@@ -118,16 +118,16 @@ def _columns(trace: Trace) -> Columns:
     from perfmodel.kernels.trace import format_nodes as kernel
     from perfmodel.kernels.trace import wire
 
-    table = np.full((trace.nodes, wire.COLUMNS), ABSENT, np.int64)
-    table[:, wire.IDENTIFIER], table[:, wire.KIND] = trace.identifiers, trace.kinds
+    table = np.full((wire.COLUMNS, trace.nodes), ABSENT, np.int64)
+    table[wire.IDENTIFIER], table[wire.KIND] = trace.identifiers, trace.kinds
     for i, (column, _, _) in enumerate(INTEGERS.values()):
-        table[:, wire.INTEGERS + i] = getattr(trace, column)
-    table[:, wire.GROUP], table[:, wire.INVOLVED] = trace.group, trace.involved
+        table[wire.INTEGERS + i] = getattr(trace, column)
+    table[wire.GROUP], table[wire.INVOLVED] = trace.group, trace.involved
     for i, column in enumerate(EXACT_TIMES.values()):
         seconds = np.ascontiguousarray(getattr(trace, column), np.float64)
         micros, inexact = whole_microseconds(seconds)
-        table[:, wire.START + i] = micros
-        table[:, wire.EXACT_START + i] = np.where(inexact, seconds.view(np.int64), ABSENT)
+        table[wire.START + i] = micros
+        table[wire.EXACT_START + i] = np.where(inexact, seconds.view(np.int64), ABSENT)
     try:
         tensors = NamedSizes.of(trace.tensors)
     except UnicodeEncodeError as error:
