@@ -23,8 +23,18 @@ from perfmodel.kernels.collective.algorithms import (
     TWO_SHOT,
     is_pairwise,
 )
-from perfmodel.kernels.collective.cost import Cost, network_cost, serves_all_pairs
-from perfmodel.kernels.collective.protocols import in_network_time, protocol_time, shot_time
+from perfmodel.kernels.collective.cost import (
+    filled_transfer,
+    network_cost,
+    serves_all_pairs,
+    slower,
+)
+from perfmodel.kernels.collective.protocols import (
+    in_network_cost,
+    in_network_time,
+    protocol_time,
+    shot_time,
+)
 from perfmodel.kernels.collective.table import (
     TORUS,
     domain_of_level,
@@ -35,6 +45,7 @@ from perfmodel.kernels.collective.tuning import (
     SIMPLE,
     size_class,
     tree_correction,
+    tuned_beliefs,
     tuned_choice,
 )
 
@@ -61,6 +72,52 @@ def allows_low_latency(size, members, stride, network):
 
 
 @jit_lean
+def algorithm_cost(kind, algorithm, size, members, stride, network):
+    """Costs of any algorithm; parameters as of `network_cost`."""
+    if algorithm in (IN_NETWORK, IN_NETWORK_TREE):
+        trees = algorithm == IN_NETWORK_TREE
+        return in_network_cost(kind, size, members, stride, trees, network)
+    return network_cost(kind, algorithm, size, members, stride, network)
+
+
+@jit_lean
+def cost_time(kind, algorithm, protocol, size, members, cost, network):
+    """Time of an algorithm with a protocol [s], from its `algorithm_cost`."""
+    if algorithm in (IN_NETWORK, IN_NETWORK_TREE):
+        return cost.simple_hops + filled_transfer(size, cost)
+    if algorithm in (ONE_SHOT, TWO_SHOT):
+        return shot_time(size, cost, network)
+    return protocol_time(protocol, kind, size, members, cost, network)
+
+
+@jit_lean
+def has_protocol(kind, algorithm, protocol):
+    """Whether libraries have an algorithm with a protocol."""
+    if algorithm in SIMPLE_ONLY:
+        return protocol == SIMPLE
+    if algorithm in (ONE_SHOT, TWO_SHOT):
+        return protocol == LOW_LATENCY
+    return protocol != LOW_LATENCY_128 or not is_pairwise(kind)
+
+
+@jit_lean
+def protocol_choice(kind, algorithm, protocol, size, members, cost, network):
+    """Return the fastest protocol of an algorithm, or the one that is given, and its time [s].
+
+    Infinite where libraries do not have it. Parameters as of `algorithm_time`.
+    """
+    best = np.inf
+    taken = protocol
+    for candidate in range(3):
+        if protocol in (AUTO, candidate) and has_protocol(kind, algorithm, candidate):
+            time = cost_time(kind, algorithm, candidate, size, members, cost, network)
+            if time < best:
+                best = time
+                taken = candidate
+    return taken, best
+
+
+@jit_lean
 def algorithm_time(kind, algorithm, protocol, size, members, stride, network):
     """Time of one algorithm, with one protocol or the fastest (``AUTO``).
 
@@ -68,7 +125,8 @@ def algorithm_time(kind, algorithm, protocol, size, members, stride, network):
     ----------
     kind, algorithm : int
     protocol : int
-        ``LOW_LATENCY``, ``LOW_LATENCY_128``, ``SIMPLE`` or ``AUTO``.
+        ``LOW_LATENCY``, ``LOW_LATENCY_128``, ``SIMPLE`` or ``AUTO``. Not heeded where there is
+        but one.
     size : float
         S [B].
     members, stride : int
@@ -81,22 +139,10 @@ def algorithm_time(kind, algorithm, protocol, size, members, stride, network):
     """
     if members <= 1 or size <= 0.0:
         return 0.0
-    if algorithm in (IN_NETWORK, IN_NETWORK_TREE):
-        trees = algorithm == IN_NETWORK_TREE
-        return in_network_time(kind, size, members, stride, trees, network)
-    cost = network_cost(kind, algorithm, size, members, stride, network)
-    if algorithm == AGGREGATED_TREES:
-        return protocol_time(SIMPLE, kind, size, members, cost, network)
-    if algorithm in (ONE_SHOT, TWO_SHOT):
-        return shot_time(LOW_LATENCY if protocol == AUTO else protocol, cost, network)
-    if protocol != AUTO:
-        return protocol_time(protocol, kind, size, members, cost, network)
-    best = np.inf
-    for candidate in range(3):
-        if is_pairwise(kind) and candidate == LOW_LATENCY_128:
-            continue
-        best = min(best, protocol_time(candidate, kind, size, members, cost, network))
-    return best
+    cost = algorithm_cost(kind, algorithm, size, members, stride, network)
+    if algorithm in SIMPLE_ONLY:
+        protocol = AUTO
+    return protocol_choice(kind, algorithm, protocol, size, members, cost, network)[1]
 
 
 @jit_lean
@@ -151,19 +197,18 @@ def fastest_choice(kind, size, members, stride, network):
 
 
 @jit_lean
-def slower(cost, reached):
-    """Costs of a tree that reaches a part of its bandwidth: what NCCL corrects for."""
-    return Cost(
-        cost.low_latency_transfer / reached,
-        cost.low_latency_128_transfer / reached,
-        cost.simple_transfer / reached,
-        cost.low_latency_hops,
-        cost.low_latency_128_hops,
-        cost.simple_hops,
-        cost.tuned_transfer,
-        cost.node,
-        cost.beyond,
-    )
+def pairwise_protocol(kind, size, members, beyond, library):
+    """Return the protocol that a library with a table takes for messages between pairs."""
+    piece = size if kind == POINT_TO_POINT else size / members
+    return LOW_LATENCY if piece <= library.pairwise_low_latency_limit and not beyond else SIMPLE
+
+
+@jit_lean
+def tabled_time(kind, algorithm, protocol, size, members, cost, network):
+    """Time of what a library with a table takes [s], from its `algorithm_cost`."""
+    if algorithm == DOUBLE_BINARY_TREE:
+        cost = slower(cost, tree_correction(protocol, size_class(size), network.library))
+    return cost_time(kind, algorithm, protocol, size, members, cost, network)
 
 
 @jit_lean
@@ -189,24 +234,11 @@ def library_choice(kind, size, members, stride, network):
         return fastest_choice(kind, size, members, stride, network)
     if is_pairwise(kind):
         cost = network_cost(kind, DIRECT, size, members, stride, network)
-        piece = size if kind == POINT_TO_POINT else size / members
-        protocol = SIMPLE
-        if piece <= network.library.pairwise_low_latency_limit and not cost.beyond:
-            protocol = LOW_LATENCY
+        protocol = pairwise_protocol(kind, size, members, cost.beyond, network.library)
         return DIRECT, protocol, protocol_time(protocol, kind, size, members, cost, network)
     cost = network_cost(kind, RING, size, members, stride, network)
-    algorithm, protocol = tuned_choice(
-        kind, size, members, cost.node, cost.beyond, cost.tuned_transfer, network
-    )
-    if algorithm in (IN_NETWORK, IN_NETWORK_TREE):
-        trees = algorithm == IN_NETWORK_TREE
-        time = in_network_time(kind, size, members, stride, trees, network)
-        return algorithm, protocol, time
-    if algorithm == AGGREGATED_TREES:
-        cost = network_cost(kind, algorithm, size, members, stride, network)
-    if algorithm == DOUBLE_BINARY_TREE:
-        cost = slower(
-            network_cost(kind, algorithm, size, members, stride, network),
-            tree_correction(protocol, size_class(size), network.library),
-        )
-    return algorithm, protocol, protocol_time(protocol, kind, size, members, cost, network)
+    beliefs = tuned_beliefs(kind, members, cost, network)
+    algorithm, protocol = tuned_choice(kind, size, cost.beyond, beliefs, network.library)
+    if algorithm != RING:
+        cost = algorithm_cost(kind, algorithm, size, members, stride, network)
+    return algorithm, protocol, tabled_time(kind, algorithm, protocol, size, members, cost, network)

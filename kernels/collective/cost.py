@@ -39,18 +39,103 @@ from perfmodel.kernels.collective.table import (
 )
 
 
-class Cost(NamedTuple):
-    """Times that an algorithm spends on links and hops, before any protocol."""
+class Filling(NamedTuple):
+    """The longer of two times of S bytes, ``transfer S + fill sqrt(S)``."""
 
-    low_latency_transfer: float  # bytes / bandwidth, slowest level (pipelined) or all levels [s]
-    low_latency_128_transfer: float  # the same with its bandwidth [s]
-    simple_transfer: float  # with the cost of filling the pipeline [s]
+    transfer: float  # [s/B]
+    fill: float  # [s/B^0.5]
+    other_transfer: float
+    other_fill: float
+
+
+class Cost(NamedTuple):
+    """Times that an algorithm spends on links and hops, before any protocol.
+
+    But for `crossing_transfer` nothing depends on the size.
+    """
+
+    low_latency_transfer: float  # 1 / bandwidth, slowest level (pipelined) or all levels [s/B]
+    low_latency_128_transfer: float  # the same with its bandwidth [s/B]
+    filling: Filling  # the same of the last protocol, with the cost of filling its pipeline
+    crossing_transfer: float  # that at the size, where `filling` does not hold for all; else 0 [s]
     low_latency_hops: float  # sum of the hop latencies on the critical path, by protocol [s]
     low_latency_128_hops: float
     simple_hops: float
-    tuned_transfer: float  # bytes / the bandwidth that a library's table believes [s]
+    tuned_transfer: float  # 1 / the bandwidth that a library's table believes [s/B]
     node: float  # members per domain of the levels within a node
     beyond: bool  # whether the group crosses adapters
+
+
+@jit_lean
+def filled_transfer(size, cost):
+    """Time of the bytes, and of filling the pipeline, in the last protocol.
+
+    Parameters
+    ----------
+    size : float
+        S [B].
+    cost : Cost
+
+    Returns
+    -------
+    float
+        [s].
+    """
+    if cost.crossing_transfer > 0.0:
+        return cost.crossing_transfer
+    root = math.sqrt(size)
+    one = cost.filling
+    return max(
+        size * one.transfer + root * one.fill, size * one.other_transfer + root * one.other_fill
+    )
+
+
+@jit_lean
+def slower(cost, reached):
+    """Costs of an algorithm that reaches a part of its bandwidth."""
+    return Cost(
+        cost.low_latency_transfer / reached,
+        cost.low_latency_128_transfer / reached,
+        Filling(
+            cost.filling.transfer / reached,
+            cost.filling.fill / reached,
+            cost.filling.other_transfer / reached,
+            cost.filling.other_fill / reached,
+        ),
+        cost.crossing_transfer / reached,
+        cost.low_latency_hops,
+        cost.low_latency_128_hops,
+        cost.simple_hops,
+        cost.tuned_transfer,
+        cost.node,
+        cost.beyond,
+    )
+
+
+@jit_lean
+def longest(filling, transfer, fill):
+    """Take a time in where it is the longest for some sizes.
+
+    Parameters
+    ----------
+    filling : Filling
+    transfer, fill : float
+        [s/B], [s/B^0.5].
+
+    Returns
+    -------
+    filling : Filling
+    crowded : bool
+        Each of three is the longest for some sizes, perhaps: the third is left out.
+    """
+    one, one_fill, two, two_fill = filling
+    if (transfer <= one and fill <= one_fill) or (transfer <= two and fill <= two_fill):
+        return filling, False
+    if transfer >= two and fill >= two_fill:
+        return Filling(one, one_fill, transfer, fill), False
+    if transfer >= one and fill >= one_fill:
+        return Filling(transfer, fill, two, two_fill), False
+    return filling, True
 
 
 @jit_lean
@@ -74,15 +159,17 @@ def network_cost(kind, algorithm, size, members, stride, network):
     shot = algorithm in (ONE_SHOT, TWO_SHOT)
     own_copy = 0.0
     if not shot and kind not in (BROADCAST, MULTICAST, POINT_TO_POINT):
-        own_copy = network.facts.local_copy_time * size / members
+        own_copy = network.facts.local_copy_time / members
     pipelined = is_pipelined(algorithm)
     # RCCL over two nodes has the bandwidth of rings whatever it runs (16 MI355X: 381 GB/s).
     chain = network.facts.tuned_low_latency_bandwidth <= 0.0
     direct = algorithm in (DIRECT, ONE_SHOT, TWO_SHOT) and kind != ALL_TO_ALL
 
-    filled = own_copy
-    low_transfer = filled / network.levels[0].low_latency_fraction
-    middle_transfer = filled / max(network.levels[0].low_latency_128_fraction, 1e-9)
+    filling = Filling(own_copy, 0.0, 0.0, 0.0)
+    filled = size * own_copy
+    crossing = False
+    low_transfer = own_copy / network.levels[0].low_latency_fraction
+    middle_transfer = own_copy / max(network.levels[0].low_latency_128_fraction, 1e-9)
     tuned = 0.0
     low = 0.0
     middle = 0.0
@@ -94,7 +181,8 @@ def network_cost(kind, algorithm, size, members, stride, network):
     node = 1.0
     beyond = False
 
-    carried = 0.0  # over the bus, by this level and those inside it [B]
+    root_size = math.sqrt(size)
+    carried = 0.0  # over the bus, by this level and those inside it, over S
     domain = 1.0
     below = 1.0
     ports = 1.0
@@ -107,12 +195,12 @@ def network_cost(kind, algorithm, size, members, stride, network):
         positions = math.ceil(inside / below)
         spacing = max(1.0, stride / domain)
         share = level_share(kind, algorithm, row, positions, spacing)
-        load = level_load(kind, algorithm, size, members, below, inside, ports, chain or level == 0)
+        load = level_load(kind, algorithm, 1.0, members, below, inside, ports, chain or level == 0)
         if row.tuned_bandwidth > 0.0:
             tuned = max(tuned, load / (share * row.tuned_bandwidth))
         time = load / (share * row.bandwidth)
         shared, longer = shared_link_times(
-            kind, algorithm, size, members, stride, below, inside, chain or level == 0, row
+            kind, algorithm, 1.0, members, stride, below, inside, chain or level == 0, row
         )
         tuned = max(tuned, shared)
         time = max(time, shared) if pipelined else time + longer
@@ -121,7 +209,8 @@ def network_cost(kind, algorithm, size, members, stride, network):
         low_time = time / (row.shot_fraction if shot else row.low_latency_fraction)
         latency = row.pairwise_pipeline_latency if pairwise else row.pipeline_latency
         fill = math.log2(1.0 + positions) * latency
-        with_fill = time + 2.0 * math.sqrt(fill * time)
+        fills = 2.0 * math.sqrt(fill * time)
+        with_fill = size * time + root_size * fills
         middle_time = time / max(row.low_latency_128_fraction, 1e-9)
         if row.bus > 0:  # one link carries what stays on the bus and what goes on to adapters
             bus = network.levels[row.bus - 1]
@@ -131,17 +220,28 @@ def network_cost(kind, algorithm, size, members, stride, network):
             tuned = max(tuned, carried / (bus_share * bus.tuned_bandwidth))
             latency = bus.pairwise_pipeline_latency if pairwise else bus.pipeline_latency
             fill = math.log2(1.0 + (inside if pipelined else positions)) * latency
-            with_fill = max(with_fill, on_bus + 2.0 * math.sqrt(fill * on_bus))
+            bus_fills = 2.0 * math.sqrt(fill * on_bus)
+            with_fill = max(with_fill, size * on_bus + root_size * bus_fills)
+            if pipelined:
+                filling, crowded = longest(filling, on_bus, bus_fills)
+                crossing = crossing or crowded
+            else:
+                crossing = crossing or (on_bus - time) * (bus_fills - fills) < 0.0
+                time = max(time, on_bus)
+                fills = max(fills, bus_fills)
             low_time = max(
                 low_time, on_bus / (bus.shot_fraction if shot else bus.low_latency_fraction)
             )
         if pipelined:
             low_transfer = max(low_transfer, low_time)
             middle_transfer = max(middle_transfer, middle_time)
+            filling, crowded = longest(filling, time, fills)
+            crossing = crossing or crowded
             filled = max(filled, with_fill)
         else:
             low_transfer += low_time
             middle_transfer += middle_time
+            filling = Filling(filling.transfer + time, filling.fill + fills, 0.0, 0.0)
             filled += with_fill
 
         hops = level_steps(kind, algorithm, positions, spacing, members, below, row, level == 0)
@@ -168,8 +268,10 @@ def network_cost(kind, algorithm, size, members, stride, network):
                 middle += messages
                 simple += messages
             if algorithm == RAIL_ALIGNED:
-                piece = min(load, network.library.pairwise_piece) / network.levels[0].bandwidth
-                filled += piece
+                piece = min(load, network.library.pairwise_piece / size)
+                piece /= network.levels[0].bandwidth
+                crossing = True
+                filled += size * piece
                 low_transfer += piece
         else:
             node = inside
@@ -186,7 +288,20 @@ def network_cost(kind, algorithm, size, members, stride, network):
         low = steps * slowest_low
         middle = steps * slowest_middle
         simple = steps * slowest_simple
-    return Cost(low_transfer, middle_transfer, filled, low, middle, simple, tuned, node, beyond)
+    if not crossing:
+        filled = 0.0
+    return Cost(
+        low_transfer,
+        middle_transfer,
+        filling,
+        filled,
+        low,
+        middle,
+        simple,
+        tuned,
+        node,
+        beyond,
+    )
 
 
 @jit_lean

@@ -27,6 +27,7 @@ from perfmodel.kernels.collective.algorithms import (
     level_share,
     traffic,
 )
+from perfmodel.kernels.collective.cost import Cost, Filling, filled_transfer, longest
 from perfmodel.kernels.collective.table import (
     domain_of_level,
     fewest_inside,
@@ -42,24 +43,22 @@ def spread(bytes_per_block_unit):
 
 
 @jit_lean
-def shot_time(protocol, cost, network):
+def shot_time(size, cost, network):
     """Time of one kernel that reads the buffers of its peers, as serving engines launch it.
 
     Parameters
     ----------
-    protocol : int
-        ``LOW_LATENCY``: peers are met by flags. There is no other.
+    size : float
+        S [B].
     cost : Cost
     network : Network
 
     Returns
     -------
     float
-        base + H + max(T / f) [s]; infinite with another protocol.
+        base + H + max(T / f) [s], peers being met by flags.
     """
-    if protocol != LOW_LATENCY:
-        return np.inf
-    return network.facts.shot_base + cost.low_latency_hops + cost.low_latency_transfer
+    return network.facts.shot_base + cost.low_latency_hops + size * cost.low_latency_transfer
 
 
 @jit_lean
@@ -97,25 +96,33 @@ def protocol_time(protocol, kind, size, members, cost, network):
     facts = network.facts
     if is_pairwise(kind):
         if protocol == SIMPLE:
-            return facts.pairwise_simple_base + cost.low_latency_hops + cost.simple_transfer
+            return facts.pairwise_simple_base + cost.low_latency_hops + filled_transfer(size, cost)
         piece = size if kind == POINT_TO_POINT else size / members
         extra = facts.pairwise_spread_latency * spread(piece / network.library.pairwise_block_bytes)
-        return facts.pairwise_base + cost.low_latency_hops + extra + cost.low_latency_transfer
+        transfer = size * cost.low_latency_transfer
+        return facts.pairwise_base + cost.low_latency_hops + extra + transfer
     if protocol == LOW_LATENCY:
         extra = facts.spread_latency * spread(size / (network.library.block_bytes * members))
-        return facts.low_latency_base + cost.low_latency_hops + extra + cost.low_latency_transfer
+        transfer = size * cost.low_latency_transfer
+        return facts.low_latency_base + cost.low_latency_hops + extra + transfer
     if protocol == LOW_LATENCY_128:
         if network.levels[0].low_latency_128_fraction <= 0.0:
             return np.inf
-        return (
-            facts.low_latency_128_base + cost.low_latency_128_hops + cost.low_latency_128_transfer
-        )
-    return facts.simple_base + cost.simple_hops + cost.simple_transfer
+        transfer = size * cost.low_latency_128_transfer
+        return facts.low_latency_128_base + cost.low_latency_128_hops + transfer
+    return facts.simple_base + cost.simple_hops + filled_transfer(size, cost)
 
 
 @jit_lean
 def in_network_time(kind, size, members, stride, trees, network):
-    """Time where switches reduce and copy; infinite where none does.
+    """Time where switches reduce and copy [s]; parameters as of `in_network_cost`."""
+    cost = in_network_cost(kind, size, members, stride, trees, network)
+    return cost.simple_hops + filled_transfer(size, cost)
+
+
+@jit_lean
+def in_network_cost(kind, size, members, stride, trees, network):
+    """Costs where switches reduce and copy: those of the last protocol, the launch among them.
 
     Parameters
     ----------
@@ -131,8 +138,8 @@ def in_network_time(kind, size, members, stride, trees, network):
 
     Returns
     -------
-    float
-        [s].
+    Cost
+        Infinite where no switch does.
 
     Notes
     -----
@@ -144,13 +151,16 @@ def in_network_time(kind, size, members, stride, trees, network):
     fewer channels than the links could fill: at most ``perChMaxNVLSTreeBws`` of the traffic
     of a ring for every member of a node (src/graph/tuning.cc), two H100 nodes 461 GB/s.
     """
-    best = 0.0
+    filling = Filling(0.0, 0.0, 0.0, 0.0)
+    filled = 0.0
+    crossing = False
     latency = 0.0
     reduces = False
     carried = 0.0
     domain = 1.0
     below = 1.0
     ports = 1.0
+    root_size = math.sqrt(size)
     for level in range(network.levels.shape[0]):
         row = network.levels[level]
         above, inside = domain_of_level(network, level, members, stride, domain)
@@ -165,14 +175,14 @@ def in_network_time(kind, size, members, stride, trees, network):
                 share = 1.0 + 1.0 / positions if level == 0 else 1.0
             elif kind in (BROADCAST, MULTICAST):
                 share = 1.0
-            load = share * size / ports
+            load = share / ports
             time = load / row.in_network_bandwidth
             fill = row.in_network_pipeline_latency
         else:
             spacing = max(1.0, stride / domain)
             tree = IN_NETWORK_TREE if trees else DOUBLE_BINARY_TREE
             bandwidth = level_share(kind, tree, row, positions, spacing) * row.bandwidth
-            load = level_load(kind, tree, size, members, below, inside, ports, level == 0)
+            load = level_load(kind, tree, 1.0, members, below, inside, ports, level == 0)
             time = load / bandwidth
             fill = math.log2(1.0 + positions) * row.simple_hop
             latency += (2.0 if kind == ALL_REDUCE else 1.0) * fill
@@ -184,13 +194,17 @@ def in_network_time(kind, size, members, stride, trees, network):
             pair = inside / below <= 2.0
             most = facts.in_network_pair_bandwidth if pair else facts.in_network_tree_bandwidth
             if most > 0.0:
-                time = max(time, traffic(kind, size, members) / (ports * most))
-        best = max(best, time + 2.0 * math.sqrt(fill * time))
+                time = max(time, traffic(kind, 1.0, members) / (ports * most))
+        fills = 2.0 * math.sqrt(fill * time)
+        filling, crowded = longest(filling, time, fills)
+        crossing = crossing or crowded
+        filled = max(filled, size * time + root_size * fills)
         ports = fewest_inside(float(members), inside)
         below = inside
         domain = above
         if inside >= members:
             break
-    if not reduces:
-        return np.inf
-    return network.facts.in_network_base + latency + best
+    base = network.facts.in_network_base if reduces else np.inf
+    if not crossing:
+        filled = 0.0
+    return Cost(0.0, 0.0, filling, filled, 0.0, 0.0, base + latency, 0.0, below, False)

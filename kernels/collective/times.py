@@ -34,14 +34,15 @@ from perfmodel.kernels.collective.algorithms import (
     RING,
     SCATTER,
     TWO_SHOT,
-    is_pairwise,
     traffic,
 )
-from perfmodel.kernels.collective.choice import (
-    AUTO,
-    SIMPLE_ONLY,
-    algorithm_time,
-    library_choice,
+from perfmodel.kernels.collective.choice import algorithm_time, library_choice, protocol_choice
+from perfmodel.kernels.collective.protocols import shot_time
+from perfmodel.kernels.collective.remembered import (
+    WIDTH,
+    remembered_choice,
+    remembered_cost,
+    slots_for,
 )
 from perfmodel.kernels.collective.tuning import LOW_LATENCY, LOW_LATENCY_128, SIMPLE
 
@@ -129,10 +130,7 @@ def collective_times(kind, size, members, stride, network):
     float64[rows]
         [s].
     """
-    time = np.empty(size.shape[0])
-    for row in range(size.shape[0]):
-        time[row] = collective_time(kind[row], size[row], members[row], stride[row], network)
-    return time
+    return collective_choices(kind, size, members, stride, network)[0]
 
 
 @jit
@@ -155,16 +153,17 @@ def serving_all_reduce_times(size, members, stride, network):
     float64[rows]
         [s].
     """
-    time = np.zeros(size.shape[0])
-    for row in range(size.shape[0]):
+    rows = size.shape[0]
+    time = np.zeros(rows)
+    memo = np.zeros((slots_for(rows), WIDTH))
+    for row in range(rows):
         if members[row] <= 1 or size[row] <= 0.0:
             continue
-        time[row] = collective_time(ALL_REDUCE, size[row], members[row], stride[row], network)
+        group = members[row], stride[row], network, memo
+        time[row] = remembered_choice(ALL_REDUCE, size[row], *group)[2]
         for shot in (ONE_SHOT, TWO_SHOT):
-            trial = algorithm_time(
-                ALL_REDUCE, shot, LOW_LATENCY, size[row], members[row], stride[row], network
-            )
-            time[row] = min(time[row], trial)
+            cost = remembered_cost(ALL_REDUCE, shot, size[row], *group)
+            time[row] = min(time[row], shot_time(size[row], cost, network))
     return time
 
 
@@ -182,10 +181,11 @@ def collective_choices(kind, size, members, stride, network):
     time = np.zeros(size.shape[0])
     algorithm = np.full(size.shape[0], -1, np.int8)
     protocol = np.full(size.shape[0], -1, np.int8)
+    memo = np.zeros((slots_for(size.shape[0]), WIDTH))
     for row in range(size.shape[0]):
         if members[row] > 1 and size[row] > 0.0:
-            algorithm[row], protocol[row], time[row] = library_choice(
-                kind[row], size[row], members[row], stride[row], network
+            algorithm[row], protocol[row], time[row] = remembered_choice(
+                kind[row], size[row], members[row], stride[row], network, memo
             )
     return time, algorithm, protocol
 
@@ -211,22 +211,13 @@ def algorithm_times(kind, algorithm, protocol, size, members, stride, network):
     """
     time = np.zeros(size.shape[0])
     taken = np.full(size.shape[0], -1, np.int8)
+    memo = np.zeros((slots_for(size.shape[0]), WIDTH))
     for row in range(size.shape[0]):
         if members[row] <= 1 or size[row] <= 0.0:
             continue
-        taken[row] = protocol[row]
-        time[row] = np.inf
-        for candidate in range(3):
-            if protocol[row] != AUTO and candidate != protocol[row]:
-                continue
-            if algorithm[row] in SIMPLE_ONLY and candidate != SIMPLE:
-                continue
-            if is_pairwise(kind[row]) and candidate == LOW_LATENCY_128:
-                continue
-            trial = algorithm_time(
-                kind[row], algorithm[row], candidate, size[row], members[row], stride[row], network
-            )
-            if trial < time[row]:
-                time[row] = trial
-                taken[row] = candidate
+        group = members[row], stride[row], network, memo
+        cost = remembered_cost(kind[row], algorithm[row], size[row], *group)
+        taken[row], time[row] = protocol_choice(
+            kind[row], algorithm[row], protocol[row], size[row], members[row], cost, network
+        )
     return time, taken

@@ -75,8 +75,11 @@ class Lists(NamedTuple):
         Different lists of involved dimensions, likewise.
     tensor_slots, tensor_texts : int64[slots], int64[2 names]
         Different names of tensors, likewise.
+    first_tensors : int64[names]
+        The first tensor of each name.
     pair_slots, tensors : int64[slots], int64[2 tensors]
-        Different tensors: number of the name and size in turn.
+        Different tensors: number of the name and size in turn, and a hash table of those that are
+        not the first of their name.
     """
 
     data: NDArray[np.int64]
@@ -89,6 +92,7 @@ class Lists(NamedTuple):
     flag_texts: NDArray[np.int64]
     tensor_slots: NDArray[np.int64]
     tensor_texts: NDArray[np.int64]
+    first_tensors: NDArray[np.int64]
     pair_slots: NDArray[np.int64]
     tensors: NDArray[np.int64]
 
@@ -389,8 +393,14 @@ def _tensors(content, place, end, trusted, number, first, lists, at, fill):
             text = _numbered(
                 content, name, name_end, lists.tensor_slots, lists.tensor_texts, at[TENSOR_NAMES]
             )
-            at[TENSOR_NAMES] += text == at[TENSOR_NAMES]
-            tensor = _numbered_pair(text, size, lists.pair_slots, lists.tensors, at[TENSORS])
+            tensor = lists.first_tensors[text]
+            if text == at[TENSOR_NAMES]:
+                at[TENSOR_NAMES] += 1
+                tensor = lists.first_tensors[text] = at[TENSORS]
+                lists.tensors[2 * tensor] = text
+                lists.tensors[2 * tensor + 1] = size
+            elif lists.tensors[2 * tensor + 1] != size:
+                tensor = _numbered_pair(text, size, lists.pair_slots, lists.tensors, at[TENSORS])
             at[TENSORS] += tensor == at[TENSORS]
             if kind == INPUTS:
                 lists.inputs[at[INPUTS]] = tensor

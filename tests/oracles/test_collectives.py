@@ -17,7 +17,7 @@ from perfmodel.base.collectives import ALGORITHMS, ALGORITHMS_OF, COLLECTIVES
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.kernels.collective import table as column
 from perfmodel.kernels.collective.algorithms import TREE_FRACTION, is_pipelined, level_load
-from perfmodel.kernels.collective.cost import network_cost
+from perfmodel.kernels.collective.cost import filled_transfer, network_cost
 from perfmodel.network.links.topology import Dimension, Topology
 from perfmodel.network.schedules.on_links import link_loads, scheduled_time
 from perfmodel.network.schedules.schedule import available
@@ -86,7 +86,7 @@ def closed(collective, algorithm, members, table, stride=1):
     """Transfer time and latencies of the closed form [s]."""
     codes = COLLECTIVES.index(collective), ALGORITHMS.index(algorithm)
     cost = network_cost(*codes, SIZE, members, stride, table)
-    return cost.simple_transfer, cost.simple_hops
+    return filled_transfer(SIZE, cost), cost.simple_hops
 
 
 def scheduled(topology, collective, algorithm, groups, share=1.0, **options):

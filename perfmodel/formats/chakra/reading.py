@@ -213,8 +213,9 @@ def _lists(at: Any) -> Lists:
         return numbers(2 << int(count).bit_length()), numbers(2 * count)
 
     tensors = at[kernel.INPUTS] + at[kernel.OUTPUTS]
-    counts = (at[kernel.GROUPS], at[kernel.FLAGS], tensors, tensors)
+    counts = (at[kernel.GROUPS], at[kernel.FLAGS], tensors)
     rooms = [room for count in counts for room in different(count)]
+    rooms += [numbers(tensors), *different(tensors)]
     return kernel.Lists(*(numbers(at[kind]) for kind in range(4)), *rooms)
 
 
