@@ -7,12 +7,12 @@ import math
 
 import pytest
 
+from perfmodel.kernels.collective.choice import AUTO
 from perfmodel.kernels.collective.times import (
     AGGREGATED_TREES,
     ALL_GATHER,
     ALL_REDUCE,
     ALL_TO_ALL,
-    AUTO,
     BROADCAST,
     IN_NETWORK,
     IN_NETWORK_TREE,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from perfmodel.kernels.collective.choice import AUTO
 from perfmodel.kernels.collective.times import (
     ALL_REDUCE,
-    AUTO,
     DOUBLE_BINARY_TREE,
     ONE_SHOT,
     TWO_SHOT,

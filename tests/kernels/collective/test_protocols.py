@@ -6,9 +6,9 @@ import math
 
 import pytest
 
+from perfmodel.kernels.collective.choice import AUTO
 from perfmodel.kernels.collective.times import (
     ALL_REDUCE,
-    AUTO,
     IN_NETWORK,
     LOW_LATENCY,
     ONE_SHOT,
