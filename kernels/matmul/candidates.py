@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.kernels._jit import jit, jit_inline
+from perfmodel.kernels.matmul.power import power_loss
 from perfmodel.kernels.matmul.tiles import POWER_OF_TWO_TILES
 
 BOUND_COMPUTE = 0
@@ -35,13 +36,26 @@ def ceiling(value):
 MOST_TILES = 32
 """Tiles or splits that have a place in a tile table."""
 # Where the columns of a tile table begin, one behind the other.
-COLUMNS = 15
+COLUMNS = 16
 _A, _B, _INVERSE_A, _INVERSE_B, _NARROW, _STEP_COMPUTE, _STEP_LATENCY, _SIDE, _INVERSE_AREA = range(
     0, 9 * MOST_TILES, MOST_TILES
 )
-ROW, TIME, _LEAST, _SPLIT, _INVERSE_SPLIT, _SPLIT_TIME = range(
+ROW, TIME, _LEAST, _SPLIT, _INVERSE_SPLIT, _SPLIT_TIME, _DEVICE = range(
     9 * MOST_TILES, COLUMNS * MOST_TILES, MOST_TILES
 )
+# What of the device stands in the last column.
+(
+    MEMORY_SECOND,
+    L2_SECOND,
+    RESIDENT_SECOND,
+    ELEMENT_STEP,
+    PORT_SECOND,
+    CLUSTER_SHARE,
+    PER_UNIT,
+    LEAST_PART,
+    FULL_RATE,
+    POWER_LOSS,
+) = range(_DEVICE, _DEVICE + 10)
 ROUNDING = 1e-9  # so that ceil(m * (1/a)) of a multiple of a is exact
 
 REFERENCE_TILE = 16384.0
@@ -77,7 +91,8 @@ def tile_table(device, tiles, splits):
     table : ndarray, shape (COLUMNS * MOST_TILES,)
         Sides, their inverses, the shorter side, compute time and latency of a main-loop step
         [s], side of the square of C that a wave covers, inverse of its area, row in `tiles`;
-        splits and their inverses; room for times of the shape at hand.
+        splits and their inverses; room for times of the shape at hand; what `Product` has of
+        the device.
     count, parts : int
         Usable tiles, and splits.
     """
@@ -108,6 +123,18 @@ def tile_table(device, tiles, splits):
         table[_SPLIT + parts] = splits[parts]
         table[_INVERSE_SPLIT + parts] = 1.0 / splits[parts]
         parts += 1
+    memory_second = 1.0 / device.memory_bandwidth
+    element_step = device.k_step * device.operand_bytes
+    table[MEMORY_SECOND] = memory_second
+    table[L2_SECOND] = 1.0 / device.l2_bandwidth
+    table[RESIDENT_SECOND] = min(1.0 / device.resident_bandwidth, memory_second)
+    table[ELEMENT_STEP] = element_step
+    table[PORT_SECOND] = element_step / device.unit_bandwidth
+    table[CLUSTER_SHARE] = 1.0 - 1.0 / device.cluster
+    table[PER_UNIT] = 1.0 / device.units
+    table[LEAST_PART] = 1.0 / device.largest_split
+    table[FULL_RATE] = device.units * device.unit_rate
+    table[POWER_LOSS] = power_loss(device)
     return table, count, parts
 
 
@@ -303,7 +330,7 @@ def best_split(best, tile, product, device, table, tiles, parts):
         if table[_LEAST + i] > best:
             continue
         work = work_of(i, product, device, table)
-        for j in range(1, parts):
+        for j in range(parts):
             split = table[_SPLIT + j]
             stored = split * product.part_bytes
             steps = ceiling(product.steps_of_k * table[_INVERSE_SPLIT + j] - ROUNDING)

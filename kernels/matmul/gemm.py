@@ -17,6 +17,16 @@ import numpy as np
 from perfmodel.kernels._jit import jit, jit_inline
 from perfmodel.kernels.matmul.candidates import (
     BOUND_LATENCY,
+    CLUSTER_SHARE,
+    ELEMENT_STEP,
+    FULL_RATE,
+    L2_SECOND,
+    LEAST_PART,
+    MEMORY_SECOND,
+    PER_UNIT,
+    PORT_SECOND,
+    POWER_LOSS,
+    RESIDENT_SECOND,
     ROW,
     TIME,
     Product,
@@ -27,7 +37,7 @@ from perfmodel.kernels.matmul.candidates import (
     tile_table,
     work_of,
 )
-from perfmodel.kernels.matmul.power import power_limited_time
+from perfmodel.kernels.matmul.power import heated_time
 from perfmodel.kernels.reuse import bytes_between
 
 
@@ -200,7 +210,7 @@ def gemm_time(m, n, k, batch, output_bytes, accumulate, device, table, tiles, pa
     a_bytes = m * k * device.operand_bytes * batch
     b_bytes = n * k * device.operand_bytes * batch
     c_bytes = m * n * output_bytes * batch * (2.0 if accumulate else 1.0)
-    memory_second = 1.0 / device.memory_bandwidth
+    memory_second = table[MEMORY_SECOND]
     activations = a_bytes + c_bytes
     b_passed = bytes_between(b_bytes, device.weight_copies, device.resident)
     a_passed = bytes_between(activations, device.activation_copies, device.resident)
@@ -212,9 +222,9 @@ def gemm_time(m, n, k, batch, output_bytes, accumulate, device, table, tiles, pa
         a_passed += turns * b_bytes
     b_found = share_found(b_passed, device.resident_capacity)
     a_found = share_found(a_passed, device.resident_capacity)
-    resident_second = min(1.0 / device.resident_bandwidth, memory_second)
+    resident_second = table[RESIDENT_SECOND]
     found = a_found * a_bytes + b_found * b_bytes
-    element_step = device.k_step * device.operand_bytes
+    full_speed = 2.0 * m * n * k * batch / table[FULL_RATE]
     product = Product(
         m,
         n,
@@ -223,16 +233,16 @@ def gemm_time(m, n, k, batch, output_bytes, accumulate, device, table, tiles, pa
         a_bytes,
         b_bytes,
         max(0.0, 1.0 - device.cache_capacity / (a_bytes + b_bytes)),
-        power_limited_time(2.0 * m * n * k * batch, device),
+        heated_time(full_speed, table[POWER_LOSS], device.heat_time),
         c_bytes * (memory_second - a_found * (memory_second - resident_second)),
         found * (resident_second - memory_second),
         memory_second,
-        1.0 / device.l2_bandwidth,
-        element_step,
-        element_step / device.unit_bandwidth,
-        1.0 - 1.0 / device.cluster,
-        1.0 / device.units,
-        1.0 / device.largest_split,
+        table[L2_SECOND],
+        table[ELEMENT_STEP],
+        table[PORT_SECOND],
+        table[CLUSTER_SHARE],
+        table[PER_UNIT],
+        table[LEAST_PART],
         c_bytes,
         8.0 * m * n * batch,
     )

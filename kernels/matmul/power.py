@@ -31,6 +31,12 @@ def heated_time(fast, loss, heat_time):
 
 
 @jit
+def power_loss(device):
+    """Full rate of a device over the rate that its power limit lets it keep up, less 1; >= 0."""
+    return max(0.0, device.units * device.unit_rate / device.power_rate - 1.0)
+
+
+@jit
 def power_limited_time(flops, device):
     """Time below which rate and power limit don't let a product finish [s].
 
@@ -42,5 +48,4 @@ def power_limited_time(flops, device):
         Has `units`, `unit_rate`, `power_rate` and `heat_time`.
     """
     full_rate = device.units * device.unit_rate
-    loss = max(0.0, full_rate / device.power_rate - 1.0)
-    return heated_time(flops / full_rate, loss, device.heat_time)
+    return heated_time(flops / full_rate, power_loss(device), device.heat_time)

@@ -262,13 +262,13 @@ def gemm_times(
         time, traffic, tile, split, bound = gemm.gemm_times(
             rows, cols, depth, copies, width, adds != 0.0, device, tiles, SPLITS
         )
-    sides = tiles.astype(np.int64)
+    tile_rows, tile_columns = tiles.astype(np.int64).T.copy()
     return GemmTimes(
         time=time,
         flops=2.0 * rows * cols * depth * copies,
         memory_traffic=traffic,
-        tile_m=sides[tile, 0],
-        tile_n=sides[tile, 1],
+        tile_m=tile_rows.take(tile),
+        tile_n=tile_columns.take(tile),
         split_k=split,
         bound=bound,
     )

@@ -160,7 +160,6 @@ def _count(
     """Count what some of the nodes hold; inside `kernel_work`."""
     from perfmodel.kernels.plain import plain
     from perfmodel.kernels.trace import parse_nodes as kernel
-    from perfmodel.kernels.trace import wire
 
     kernel.count_nodes(
         readable_bytes(nodes.content),
@@ -296,8 +295,8 @@ def _seconds(
     if far.size:
         node = int(far[0])
         raise FormatError(
-            f"{where(node)}node {identifiers[node]}: {column}_seconds {exact[node]!r} does not agree "
-            f"with {column}_micros {micros[node]}"
+            f"{where(node)}node {identifiers[node]}: {column}_seconds {exact[node]!r} does not "
+            f"agree with {column}_micros {micros[node]}"
         )
     return exact
 
