@@ -133,20 +133,21 @@ def issue(state, facts, phase, layer, order, blocking):
     One without a dimension is not sent, but has taken a priority and a turn.
     """
     cursor = state.cursor
-    kind = facts.calls[phase][layer].kind
+    call = facts.calls[phase][layer]
+    kind = call.kind
     if kind == NONE:
         return False
     if kind == UNSUPPORTED:
-        stop(state, PANIC, layer, phase)
+        stop(state.cursor, PANIC, layer, phase)
         return False
     involved = facts.involved[phase, layer]
-    size = facts.calls[phase][layer].message
+    size = call.message
     chunk_size = size // facts.of.splits
     priority = next_priority(state, facts, order)
     if facts.of.inter >= THEMIS:
         forget_loads(state)
     if size == 0:
-        stop(state, EMPTY, layer, phase)
+        stop(state.cursor, EMPTY, layer, phase)
         return False
     sends = False
     for dimension in range(state.dims.shape[0]):
@@ -155,16 +156,16 @@ def issue(state, facts, phase, layer, order, blocking):
         dimension_order(state, facts, kind, involved, size, chunk_size)
         return False
     if chunk_size == 0 or chunk_size > LARGEST_INT:
-        stop(state, NO_CHUNK if chunk_size == 0 else TOO_LARGE, layer, phase)
+        stop(state.cursor, NO_CHUNK if chunk_size == 0 else TOO_LARGE, layer, phase)
         return False
     own = cursor.free_set
     if own == NONE:
-        stop(state, FULL, layer, phase)
+        stop(state.cursor, FULL, layer, phase)
         return False
     record = state.sets[own]
     cursor.free_set = record.next
     record.total = 0
-    record.created = tick(state)
+    record.created = tick(state.calendar)
     record.layer = layer
     record.phase = phase
     while size > 0 and cursor.status == RUNNING:
@@ -172,21 +173,23 @@ def issue(state, facts, phase, layer, order, blocking):
         size -= part
         chunk = cursor.free_chunk
         if chunk == NONE or part > LARGEST_INT:
-            stop(state, FULL if chunk == NONE else TOO_LARGE, layer, phase)
+            stop(state.cursor, FULL if chunk == NONE else TOO_LARGE, layer, phase)
             return False
-        cursor.free_chunk = state.chunk[chunk].next
-        state.chunk[chunk].owner = own
-        state.chunk[chunk].priority = priority
-        state.chunk[chunk].phases = 0
-        state.chunk[chunk].current = 0
+        piece = state.chunk[chunk]
+        cursor.free_chunk = piece.next
+        piece.owner = own
+        piece.priority = priority
+        piece.phases = 0
+        piece.current = 0
         add_phases(state, facts, chunk, kind, involved, part)
         record.total += 1
         record.left = record.total  # none ends before all are issued
         start_waiting(state, facts, enter(state, facts, chunk))
     cursor.injected += record.total
-    state.collective[phase][layer].issued += 1
-    state.collective[phase][layer].outstanding += 1
-    state.collective[phase][layer].blocking = blocking
+    collective = state.collective[phase][layer]
+    collective.issued += 1
+    collective.outstanding += 1
+    collective.blocking = blocking
     return True
 
 
@@ -197,7 +200,7 @@ def finished_or_wait(state, phase, layer):
     if own.outstanding == 0:
         return True
     if own.waiting_since == NONE:
-        own.waiting_since = tick(state)
+        own.waiting_since = tick(state.calendar)
     return False
 
 
@@ -210,17 +213,18 @@ def end_collective(state, facts, own):
     wakes : bool
         Whether the training loop was waiting for it.
     chunks : int
+        Whose end everybody knows of from now on.
     """
     record = state.sets[own]
     layer, phase = record.layer, record.phase
     finish = record.finish + facts.rows[layer].update
-    state.collective[phase][layer].communication += finish - record.created
     collective = state.collective[phase][layer]
+    collective.communication += finish - record.created
     wakes = True
     if collective.outstanding == 1 and collective.blocking == 1:
-        state.collective[phase][layer].exposed += finish - record.created
+        collective.exposed += finish - record.created
     elif collective.waiting_since != NONE:
-        state.collective[phase][layer].exposed += finish - collective.waiting_since
+        collective.exposed += finish - collective.waiting_since
         collective.waiting_since = NONE
     else:
         wakes = False
@@ -228,9 +232,3 @@ def end_collective(state, facts, own):
     record.next = state.cursor.free_set
     state.cursor.free_set = own
     return wakes, record.total
-
-
-@jit_lean
-def count_ended(state, chunks):
-    """Count the chunks of a collective whose end everybody knows of."""
-    state.cursor.ended += chunks

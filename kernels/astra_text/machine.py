@@ -12,7 +12,6 @@ from perfmodel.kernels.astra_text.issue import (
     HIGHEST,
     LAST_IN_ORDER,
     SYSTEM_ORDER,
-    count_ended,
     end_collective,
     finished_or_wait,
     issue,
@@ -70,7 +69,7 @@ def compute(state, facts, phase):
     state.collective[phase][state.cursor.layer].compute += time
     if time == 0:
         return False
-    schedule(state, state.calendar[0, CLOCK] + time, float(time), STEP, 0)
+    schedule(state.cursor, state.calendar, state.calendar[0, CLOCK] + time, float(time), STEP, 0)
     return True
 
 
@@ -81,13 +80,13 @@ def change(state, where, layer):
     state.cursor.layer = layer
     state.cursor.computed = 0
     state.cursor.issued = 0
-    schedule(state, state.calendar[0, CLOCK] + 1.0, 1.0, STEP, 0)
+    schedule(state.cursor, state.calendar, state.calendar[0, CLOCK] + 1.0, 1.0, STEP, 0)
 
 
 @jit_lean
 def end_pass(state):
     """Note the end of a pass and begin the next one."""
-    state.pass_end[state.cursor.iteration] = tick(state)
+    state.pass_end[state.cursor.iteration] = tick(state.calendar)
     state.cursor.iteration += 1
     change(state, FORWARD_STATE, 0)
 
@@ -113,7 +112,7 @@ def forward_step(state, facts):
     layer += 1
     if state.cursor.where == AGAIN_STATE:
         if layer == facts.rows.shape[0]:
-            stop(state, PAST_THE_END, layer - 1, FORWARD)
+            stop(state.cursor, PAST_THE_END, layer - 1, FORWARD)
             return
         change(state, INPUT_STATE if facts.rows[layer].initiates else AGAIN_STATE, layer)
     elif layer < facts.rows.shape[0]:
@@ -153,7 +152,7 @@ def input_step(state, facts):
         while layer >= 0 and not facts.rows[layer].checkpoint:
             layer -= 1
         if layer < 0:
-            stop(state, NO_CHECKPOINT, state.cursor.layer, INPUT_GRADIENT)
+            stop(state.cursor, NO_CHECKPOINT, state.cursor.layer, INPUT_GRADIENT)
             return
         change(state, AGAIN_STATE, layer)
         return
@@ -204,12 +203,12 @@ def run(state, facts, passes, most_events):
     step(state, facts, passes)
     while state.cursor.status == RUNNING:
         if state.calendar[0, WAITING] == 0:
-            stop(state, STUCK, 0, 0)
+            stop(state.cursor, STUCK, 0, 0)
             break
         if state.calendar[0, SCHEDULED] > most_events:
-            stop(state, TOO_MANY_EVENTS, 0, 0)
+            stop(state.cursor, TOO_MANY_EVENTS, 0, 0)
             break
-        kind, item = next_event(state)
+        kind, item = next_event(state.calendar)
         if kind == STEP:
             step(state, facts, passes)
         elif kind in (PHASE_STEP, MESSAGE_END):
@@ -221,6 +220,6 @@ def run(state, facts, passes, most_events):
             wakes, ended = end_collective(state, facts, item)
             if wakes:
                 step(state, facts, passes)
-            count_ended(state, ended)
+            state.cursor.ended += ended
             if state.cursor.subscribed == 1 and state.cursor.status == RUNNING:
                 check_end(state, passes)

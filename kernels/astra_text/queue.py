@@ -31,65 +31,58 @@ def place_in_line(state, facts, chunk, queue):
     """Place of a chunk that enters a queue: behind all those under way, then by the rule."""
     length = state.queue[queue].length
     line = state.line[queue]
-    own = state.chunk[chunk]
+    chunks = state.chunk
+    own = chunks[chunk]
     kind = state.phase[chunk][own.current].kind
-    if (
-        facts.of.intra == FIRST_IN
-    ):  # the whole line is in order: begin at its end, usually the place
+    if facts.of.intra == FIRST_IN:  # all the line is in order: begin at its end, usually the place
         place = length
-        while place > 0 and not (
-            state.chunk[line[place - 1]].started == 1
-            or state.chunk[line[place - 1]].priority >= own.priority
-        ):
+        while place > 0:
+            other = chunks[line[place - 1]]
+            if other.started == 1 or other.priority >= own.priority:
+                break
             place -= 1
         return place
-    place = 0
-    if kind in (ALL_REDUCE, ALL_TO_ALL):
-        while place < length and (
-            state.chunk[line[place]].started == 1
-            or state.chunk[line[place]].priority >= own.priority
-        ):
-            place += 1
-        return place
-    if facts.of.intra == ALTERNATING:
-        return _alternating_place(state, line, length, own.priority)
+    first_come = kind in (ALL_REDUCE, ALL_TO_ALL)
+    if facts.of.intra == ALTERNATING and not first_come:
+        return _alternating_place(chunks, state.phase, line, length, own.priority)
     left = own.phases - 1 - own.current
-    if facts.of.intra == SMALLEST_FIRST:
-        if left == 1:
-            return length
-        size = _extent(state, chunk)
-        while place < length and (
-            state.chunk[line[place]].started == 1 or _extent(state, line[place]) < size
-        ):
-            place += 1
-        return place
-    while place < length:  # FEWEST_LEFT
-        other = state.chunk[line[place]]
-        if other.started == 0 and other.phases - 1 - other.current >= left:
-            break
-        place += 1
-    return place
+    smallest = facts.of.intra == SMALLEST_FIRST
+    if smallest and left == 1 and not first_come:
+        return length
+    size = _extent(chunks, state.phase, chunk)
+    for place in range(length):
+        other = chunks[line[place]]
+        if other.started == 1:
+            continue
+        if first_come:
+            stays = other.priority >= own.priority
+        elif smallest:
+            stays = _extent(chunks, state.phase, line[place]) < size
+        else:  # FEWEST_LEFT
+            stays = other.phases - 1 - other.current < left
+        if not stays:
+            return place
+    return length
 
 
 @jit_lean
-def _alternating_place(state, line, length, priority):
+def _alternating_place(chunks, phases, line, length, priority):
     """Place behind the last alternation of reduce-scatter and all-gather."""
     before = NONE
     last = NONE
     place = 0
     while place < length:
-        other = line[place]
+        other = chunks[line[place]]
         before = last
-        last = state.phase[other][state.chunk[other].current].kind
-        if state.chunk[other].started == 1:
+        last = phases[line[place]][other.current].kind
+        if other.started == 1:
             place += 1
-            if place < length and state.chunk[line[place]].started == 0:
-                other = line[place]
+            if place < length and chunks[line[place]].started == 0:
                 before = last
-                last = state.phase[other][state.chunk[other].current].kind
+                last = phases[line[place]][chunks[line[place]].current].kind
                 place += 1
         elif (
-            state.chunk[other].priority > priority
+            other.priority > priority
             or (last == REDUCE_SCATTER and before == ALL_GATHER)
             or (last == ALL_GATHER and before == REDUCE_SCATTER)
         ):
@@ -100,9 +93,9 @@ def _alternating_place(state, line, length, priority):
 
 
 @jit_lean
-def _extent(state, chunk):
+def _extent(chunks, phases, chunk):
     """Bytes before or after the chunk's phase, whichever are more."""
-    own = state.phase[chunk][state.chunk[chunk].current]
+    own = phases[chunk][chunks[chunk].current]
     return max(own.before, own.after)
 
 
@@ -114,10 +107,12 @@ def start(state, facts, chunk):
     own_set = state.sets[own.owner]
     dimension = step.dimension
     own.started = 1
-    own.since = tick(state)
+    own.since = tick(state.calendar)
     if facts.fixed.shape[1] > 0:
         time = facts.fixed[own_set.phase, own_set.layer]
-        schedule(state, state.calendar[0, CLOCK] + time, time, PHASE_END, chunk)
+        schedule(
+            state.cursor, state.calendar, state.calendar[0, CLOCK] + time, time, PHASE_END, chunk
+        )
         return
     physical = facts.dims[dimension].physical
     end, last, sent = phase(
@@ -132,26 +127,23 @@ def start(state, facts, chunk):
     )
     if end < 0:
         status = TOO_LONG_STATUS if end == TOO_LONG else UNEQUAL_STATUS
-        stop(state, status, own_set.layer, own_set.phase)
+        stop(state.cursor, status, own_set.layer, own_set.phase)
         return
     state.dims[dimension].sent += sent
     if state.cursor.fractions == 1 and goes_in_equal_steps(facts, dimension, step.algorithm):
         own.steps_taken = 0
         take_step(state, facts, chunk)
         return
-    schedule(state, end, last, PHASE_END, chunk)
+    schedule(state.cursor, state.calendar, end, last, PHASE_END, chunk)
 
 
 @jit_lean
 def start_waiting(state, facts, queue):
     """Start chunks of a queue as long as fewer than `active` are under way."""
-    while (
-        state.queue[queue].busy < facts.of.active
-        and state.queue[queue].busy < state.queue[queue].length
-    ):
-        chunk = state.line[queue][state.queue[queue].busy]
-        state.queue[queue].busy += 1
-        start(state, facts, chunk)
+    own = state.queue[queue]
+    while own.busy < facts.of.active and own.busy < own.length:
+        own.busy += 1
+        start(state, facts, state.line[queue][own.busy - 1])
 
 
 @jit_lean
@@ -186,9 +178,16 @@ def end_phase(state, facts, chunk):
         own_set = state.sets[own.owner]
         own_set.left -= 1
         if own_set.left == 0:
-            own_set.finish = tick(state)
+            own_set.finish = tick(state.calendar)
             delay = float(facts.rows[own_set.layer].update)
-            schedule(state, state.calendar[0, CLOCK] + delay, delay, SET_END, own.owner)
+            schedule(
+                state.cursor,
+                state.calendar,
+                state.calendar[0, CLOCK] + delay,
+                delay,
+                SET_END,
+                own.owner,
+            )
     line = state.line[queue]
     place = 0
     while line[place] != chunk:
@@ -197,7 +196,7 @@ def end_phase(state, facts, chunk):
         line[behind] = line[behind + 1]
     state.queue[queue].length -= 1
     state.queue[queue].busy -= 1
-    state.dims[dimension].phase_time += tick(state) - own.since
+    state.dims[dimension].phase_time += tick(state.calendar) - own.since
     state.dims[dimension].phase_count += 1
     if finished:
         own.next = state.cursor.free_chunk

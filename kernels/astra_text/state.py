@@ -302,62 +302,64 @@ def new_state(facts, passes, chunks, sets):
 
 
 @jit_lean
-def tick(state):
+def tick(calendar):
     """Time as the simulator reads it: whole [ns]."""
-    return int(state.calendar[0, CLOCK])
+    return int(calendar[0, CLOCK])
 
 
 @jit_lean
-def stop(state, status, layer, phase):
+def stop(cursor, status, layer, phase):
     """End the run early; the first reason stays."""
-    if state.cursor.status == RUNNING:
-        state.cursor.status = status
-        state.cursor.status_layer = layer
-        state.cursor.status_phase = phase
+    if cursor.status == RUNNING:
+        cursor.status = status
+        cursor.status_layer = layer
+        cursor.status_phase = phase
 
 
 @jit_lean
-def first_of_nanosecond(state, time, registered):
+def first_of_nanosecond(calendar, time, registered):
     """Time and registration of the system layer's first event in a time's nanosecond.
 
     Those behind it happen with it: ``system/Sys.cc`` (``try_register_event``).
     """
-    for place in range(1, np.int64(state.calendar[0, WAITING]) + 1):
-        own = state.calendar[place]
+    for place in range(1, np.int64(calendar[0, WAITING]) + 1):
+        own = calendar[place]
         if np.int64(own[WHAT]) % KINDS <= PHASE_STEP and int(own[TIME]) == int(time):
             return own[TIME], own[MADE]
     return time, registered
 
 
 @jit_lean
-def schedule(state, time, last, kind, item):
+def schedule(cursor, calendar, time, last, kind, item):
     """Put an event into the calendar.
 
     Parameters
     ----------
+    cursor, calendar
+        Of the `State`.
     time : float
         [ns].
     last : float
         How long before its time the simulator would put it there [ns].
     kind, item : int
     """
-    if state.calendar[0, WAITING] == state.calendar.shape[0] - 1:
-        stop(state, FULL, 0, 0)
+    if calendar[0, WAITING] == calendar.shape[0] - 1:
+        stop(cursor, FULL, 0, 0)
         return
     if not time < LATEST:
-        stop(state, TOO_LATE, 0, 0)
+        stop(cursor, TOO_LATE, 0, 0)
         return
     registered = time - last
-    if state.cursor.fractions == 1 and kind <= PHASE_STEP:
-        time, registered = first_of_nanosecond(state, time, registered)
-    calendars.schedule(state.calendar, time, registered, KINDS * item + kind)
+    if cursor.fractions == 1 and kind <= PHASE_STEP:
+        time, registered = first_of_nanosecond(calendar, time, registered)
+    calendars.schedule(calendar, time, registered, KINDS * item + kind)
 
 
 @jit_lean
-def next_event(state):
+def next_event(calendar):
     """Take the next event out of the calendar and set the clock; return its kind and item.
 
     Events at one time go in the order in which the simulator registers them.
     """
-    state.calendar[0, CLOCK], _, code = calendars.next_event(state.calendar)
+    calendar[0, CLOCK], _, code = calendars.next_event(calendar)
     return code % KINDS, code // KINDS

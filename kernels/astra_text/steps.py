@@ -112,11 +112,11 @@ def take_step(state, facts, chunk):
             message, distance = message_of(kind, algorithm, size, members, number)
             row = facts.network[facts.dims[dimension].physical]
             time = message_time(message, distance * facts.dims[dimension].stride, row)
-            schedule(state, now + time, time, MESSAGE_END, chunk)
+            schedule(state.cursor, state.calendar, now + time, time, MESSAGE_END, chunk)
             return False
         wait = facts.of.delay
         if taken > 0 and part == REDUCING:
             wait = reduction_after(kind, algorithm, size, members, number)
         if wait > 0:
-            schedule(state, now + wait, float(wait), PHASE_STEP, chunk)
+            schedule(state.cursor, state.calendar, now + wait, float(wait), PHASE_STEP, chunk)
             return False

@@ -21,18 +21,18 @@ SMALL_PART = 16  # of a chunk: a difference that is not worth another order
 @jit_lean
 def forget_loads(state):
     """Start afresh at every new time at which a collective is issued."""
-    if state.cursor.last_issue == tick(state):
+    if state.cursor.last_issue == tick(state.calendar):
         return
-    state.cursor.last_issue = tick(state)
+    state.cursor.last_issue = tick(state.calendar)
     for place in range(state.dims.shape[0]):
         state.dims[place].load = 0.0
         state.dims[place].load_order = place
 
 
 @jit_lean
-def _takes_part(facts, involved, dimension):
+def _takes_part(dims, involved, dimension):
     """Whether a dimension takes part in a collective."""
-    return involved[dimension] and facts.dims[dimension].members > 1
+    return involved[dimension] and dims[dimension].members > 1
 
 
 @jit_lean
@@ -52,77 +52,77 @@ def _fair_size(facts, kind, difference, dimension):
 
 
 @jit_lean
-def _add_load(state, facts, kind, dimension, place, size):
+def _add_load(loads, facts, kind, dimension, place, size):
     """Add a chunk to the load at a place of the order; return its size behind `dimension`."""
     members = facts.dims[dimension].members
     share = size / MEBIBYTE
     if kind == REDUCE_SCATTER:
-        state.dims[place].load += share * ((members - 1) / members) / _bandwidth(facts, dimension)
+        loads[place].load += share * ((members - 1) / members) / _bandwidth(facts, dimension)
         return size // members
-    state.dims[place].load += share * (members - 1) / _bandwidth(facts, dimension)
+    loads[place].load += share * (members - 1) / _bandwidth(facts, dimension)
     return size * members
 
 
 @jit_lean
-def _balancing_size(state, facts, kind, involved, first):
+def _balancing_size(loads, facts, kind, involved, first):
     """Size of a chunk that would level the loads, the place `first` being the first to work."""
-    dims = state.dims.shape[0]
+    dims = loads.shape[0]
     if kind == REDUCE_SCATTER:
-        difference = abs(state.dims[dims - 1].load - state.dims[first].load)
-        return _fair_size(facts, kind, difference, state.dims[first].load_order)
+        difference = abs(loads[dims - 1].load - loads[first].load)
+        return _fair_size(facts, kind, difference, loads[first].load_order)
     last = dims - 1
-    while not _takes_part(facts, involved, state.dims[last].load_order):
+    while not _takes_part(facts.dims, involved, loads[last].load_order):
         last -= 1
-    difference = abs(state.dims[last].load - state.dims[first].load)
-    size = _fair_size(facts, kind, difference, state.dims[last].load_order)
+    difference = abs(loads[last].load - loads[first].load)
+    size = _fair_size(facts, kind, difference, loads[last].load_order)
     last -= 1
     while first <= last:
-        if _takes_part(facts, involved, state.dims[last].load_order):
-            size //= facts.dims[state.dims[last].load_order].members
+        if _takes_part(facts.dims, involved, loads[last].load_order):
+            size //= facts.dims[loads[last].load_order].members
         last -= 1
     return size
 
 
 @jit_lean
-def _sort_loads(state):
+def _sort_loads(loads):
     """Sort loads and their dimensions together, ascending; equal ones stay in order."""
-    for place in range(1, state.dims.shape[0]):
-        load, dimension = state.dims[place].load, state.dims[place].load_order
+    for place in range(1, loads.shape[0]):
+        load, dimension = loads[place].load, loads[place].load_order
+        free = loads[place]
         before = place - 1
-        while before >= 0 and state.dims[before].load > load:
-            state.dims[before + 1].load = state.dims[before].load
-            state.dims[before + 1].load_order = state.dims[before].load_order
+        while before >= 0 and loads[before].load > load:
+            free.load = loads[before].load
+            free.load_order = loads[before].load_order
+            free = loads[before]
             before -= 1
-        state.dims[before + 1].load = load
-        state.dims[before + 1].load_order = dimension
+        free.load = load
+        free.load_order = dimension
 
 
 @jit_lean
-def _reverse_loads(state):
+def _reverse_loads(loads):
     """Turn the order round."""
-    last = state.dims.shape[0] - 1
+    last = loads.shape[0] - 1
     for place in range((last + 1) // 2):
-        load, dimension = state.dims[place].load, state.dims[place].load_order
-        state.dims[place].load = state.dims[last - place].load
-        state.dims[place].load_order = state.dims[last - place].load_order
-        state.dims[last - place].load = load
-        state.dims[last - place].load_order = dimension
+        one, other = loads[place], loads[last - place]
+        one.load, other.load = other.load, one.load
+        one.load_order, other.load_order = other.load_order, one.load_order
 
 
 @jit_lean
-def _plain_order(state, facts, kind, involved, size):
+def _plain_order(loads, facts, kind, involved, size):
     """Take the dimensions as they are numbered, and add the chunk to their loads."""
-    dims = state.dims.shape[0]
+    dims = loads.shape[0]
     for place in range(dims):
-        state.dims[state.dims[place].load_order].load_before = state.dims[place].load
+        loads[loads[place].load_order].load_before = loads[place].load
     for dimension in range(dims):
-        state.dims[dimension].load = state.dims[dimension].load_before
-        state.dims[dimension].load_order = dimension
+        loads[dimension].load = loads[dimension].load_before
+        loads[dimension].load_order = dimension
     if kind == ALL_GATHER:
-        _reverse_loads(state)
+        _reverse_loads(loads)
     for dimension in range(dims):  # by place, though the places may be reversed
-        if _takes_part(facts, involved, dimension):
-            size = _add_load(state, facts, kind, dimension, dimension, size)
+        if _takes_part(facts.dims, involved, dimension):
+            size = _add_load(loads, facts, kind, dimension, dimension, size)
 
 
 @jit_lean
@@ -146,31 +146,32 @@ def themis_order(state, facts, kind, involved, remaining, chunk):
     int
         Size of the chunk [B].
     """
-    dims = state.dims.shape[0]
+    loads = state.dims
+    dims = loads.shape[0]
     if kind == ALL_REDUCE:
         kind = REDUCE_SCATTER
-    _sort_loads(state)
+    _sort_loads(loads)
     if kind == ALL_GATHER:
-        _reverse_loads(state)
+        _reverse_loads(loads)
     first = 0
-    while first < dims and not _takes_part(facts, involved, state.dims[first].load_order):
+    while first < dims and not _takes_part(facts.dims, involved, loads[first].load_order):
         first += 1
     size = chunk if chunk < remaining else remaining
     load_size = chunk
     if first < dims:
-        balancing = _balancing_size(state, facts, kind, involved, first)
+        balancing = _balancing_size(loads, facts, kind, involved, first)
         flex = facts.of.inter == THEMIS_FLEX
         if balancing < (chunk if flex else chunk // SMALL_PART):
             for place in range(dims):
-                state.dims[place].order = place
-            _plain_order(state, facts, kind, involved, size if flex else chunk)
+                loads[place].order = place
+            _plain_order(loads, facts, kind, involved, size if flex else chunk)
             return size
         if flex:
             size = balancing if balancing < remaining else remaining
             load_size = balancing
     for place in range(dims):
-        dimension = state.dims[place].load_order
-        state.dims[place].order = dimension
-        if _takes_part(facts, involved, dimension):
-            load_size = _add_load(state, facts, kind, dimension, place, load_size)
+        dimension = loads[place].load_order
+        loads[place].order = dimension
+        if _takes_part(facts.dims, involved, dimension):
+            load_size = _add_load(loads, facts, kind, dimension, place, load_size)
     return size
