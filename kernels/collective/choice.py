@@ -102,9 +102,25 @@ def has_protocol(kind, algorithm, protocol):
 
 @jit_lean
 def protocol_choice(kind, algorithm, protocol, size, members, cost, network):
-    """Return the fastest protocol of an algorithm, or the one that is given, and its time [s].
+    """Return the protocol of an algorithm and its time: the one given, or the fastest (``AUTO``).
 
-    Infinite where libraries do not have it. Parameters as of `algorithm_time`.
+    Parameters
+    ----------
+    kind, algorithm : int
+    protocol : int
+        ``LOW_LATENCY``, ``LOW_LATENCY_128``, ``SIMPLE`` or ``AUTO``.
+    size : float
+        S [B].
+    members : int
+    cost : Cost
+        From `algorithm_cost`.
+    network : Network
+
+    Returns
+    -------
+    protocol : int
+    time : float
+        [s]; infinite where the network lacks what the algorithm or protocol needs.
     """
     best = np.inf
     taken = protocol
@@ -115,34 +131,6 @@ def protocol_choice(kind, algorithm, protocol, size, members, cost, network):
                 best = time
                 taken = candidate
     return taken, best
-
-
-@jit_lean
-def algorithm_time(kind, algorithm, protocol, size, members, stride, network):
-    """Time of one algorithm, with one protocol or the fastest (``AUTO``).
-
-    Parameters
-    ----------
-    kind, algorithm : int
-    protocol : int
-        ``LOW_LATENCY``, ``LOW_LATENCY_128``, ``SIMPLE`` or ``AUTO``. Not heeded where there is
-        but one.
-    size : float
-        S [B].
-    members, stride : int
-    network : Network
-
-    Returns
-    -------
-    float
-        [s]; infinite where the network lacks what the algorithm or protocol needs.
-    """
-    if members <= 1 or size <= 0.0:
-        return 0.0
-    cost = algorithm_cost(kind, algorithm, size, members, stride, network)
-    if algorithm in SIMPLE_ONLY:
-        protocol = AUTO
-    return protocol_choice(kind, algorithm, protocol, size, members, cost, network)[1]
 
 
 @jit_lean

@@ -36,7 +36,7 @@ from perfmodel.kernels.collective.algorithms import (
     TWO_SHOT,
     traffic,
 )
-from perfmodel.kernels.collective.choice import algorithm_time, library_choice, protocol_choice
+from perfmodel.kernels.collective.choice import library_choice, protocol_choice
 from perfmodel.kernels.collective.protocols import shot_time
 from perfmodel.kernels.collective.remembered import (
     WIDTH,
@@ -72,7 +72,6 @@ __all__ = [
     "SCATTER",
     "SIMPLE",
     "TWO_SHOT",
-    "algorithm_time",
     "algorithm_times",
     "collective_choices",
     "collective_time",
@@ -154,9 +153,10 @@ def serving_all_reduce_times(size, members, stride, network):
         [s].
     """
     rows = size.shape[0]
-    time = np.zeros(rows)
+    time = np.empty(rows)
     memo = np.zeros((slots_for(rows), WIDTH))
     for row in range(rows):
+        time[row] = 0.0
         if members[row] <= 1 or size[row] <= 0.0:
             continue
         group = members[row], stride[row], network, memo
@@ -178,11 +178,12 @@ def collective_choices(kind, size, members, stride, network):
     algorithm, protocol : int8[rows]
         -1 where nothing runs (a single member, an empty message).
     """
-    time = np.zeros(size.shape[0])
-    algorithm = np.full(size.shape[0], -1, np.int8)
-    protocol = np.full(size.shape[0], -1, np.int8)
-    memo = np.zeros((slots_for(size.shape[0]), WIDTH))
-    for row in range(size.shape[0]):
+    rows = size.shape[0]
+    time = np.empty(rows)
+    algorithm, protocol = np.empty(rows, np.int8), np.empty(rows, np.int8)
+    memo = np.zeros((slots_for(rows), WIDTH))
+    for row in range(rows):
+        algorithm[row], protocol[row], time[row] = -1, -1, 0.0
         if members[row] > 1 and size[row] > 0.0:
             algorithm[row], protocol[row], time[row] = remembered_choice(
                 kind[row], size[row], members[row], stride[row], network, memo
@@ -192,7 +193,7 @@ def collective_choices(kind, size, members, stride, network):
 
 @jit
 def algorithm_times(kind, algorithm, protocol, size, members, stride, network):
-    """Times of given algorithms and protocols, column by column; see `algorithm_time`.
+    """Times of given algorithms and protocols, column by column; see `protocol_choice`.
 
     Parameters
     ----------
@@ -209,10 +210,11 @@ def algorithm_times(kind, algorithm, protocol, size, members, stride, network):
     protocol : int8[rows]
         The protocol itself, or the fastest one where it was ``AUTO``; -1 where nothing runs.
     """
-    time = np.zeros(size.shape[0])
-    taken = np.full(size.shape[0], -1, np.int8)
-    memo = np.zeros((slots_for(size.shape[0]), WIDTH))
-    for row in range(size.shape[0]):
+    rows = size.shape[0]
+    time, taken = np.empty(rows), np.empty(rows, np.int8)
+    memo = np.zeros((slots_for(rows), WIDTH))
+    for row in range(rows):
+        taken[row], time[row] = -1, 0.0
         if members[row] <= 1 or size[row] <= 0.0:
             continue
         group = members[row], stride[row], network, memo

@@ -19,7 +19,6 @@ from perfmodel.kernels.collective.times import (
     MULTICAST,
     REDUCE_SCATTER,
     RING,
-    algorithm_time,
     collective_time,
     traffic,
 )
@@ -29,6 +28,7 @@ from tests.kernels.collective.networks import (
     KINDS,
     OUTER,
     PROTOCOLS,
+    algorithm_time,
     copy_of,
     innermost,
     nodes_of_eight,

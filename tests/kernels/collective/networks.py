@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from perfmodel.kernels.collective import table as column
+from perfmodel.kernels.collective.choice import (
+    AUTO,
+    SIMPLE_ONLY,
+    algorithm_cost,
+    protocol_choice,
+)
 from perfmodel.kernels.collective.times import (
     AGGREGATED_TREES,
     ALL_GATHER,
@@ -143,3 +149,12 @@ def tuned(table: column.Network) -> column.Network:
     table.facts.tuned_low_latency_bandwidth = 141e9
     table.facts.tuned_in_network_fraction = 0.85
     return table
+
+
+def algorithm_time(kind, algorithm, protocol, size, members, stride, network):
+    """Time of one algorithm with a protocol, or the fastest; of one that has but one, with that."""
+    if members <= 1 or size <= 0.0:
+        return 0.0
+    cost = algorithm_cost(kind, algorithm, size, members, stride, network)
+    protocol = AUTO if algorithm in SIMPLE_ONLY else protocol
+    return protocol_choice(kind, algorithm, protocol, size, members, cost, network)[1]

@@ -20,10 +20,15 @@ from perfmodel.kernels.collective.times import (
     RING,
     SCATTER,
     SIMPLE,
-    algorithm_time,
     collective_time,
 )
-from tests.kernels.collective.networks import INNER, OUTER, innermost, nodes_of_eight
+from tests.kernels.collective.networks import (
+    INNER,
+    OUTER,
+    algorithm_time,
+    innermost,
+    nodes_of_eight,
+)
 
 
 def test_ring_all_reduce_in_a_node_by_hand():

@@ -11,12 +11,11 @@ from perfmodel.kernels.collective.times import (
     DOUBLE_BINARY_TREE,
     ONE_SHOT,
     TWO_SHOT,
-    algorithm_time,
     collective_choices,
     collective_time,
     serving_all_reduce_times,
 )
-from tests.kernels.collective.networks import KINDS, tuned
+from tests.kernels.collective.networks import KINDS, algorithm_time, tuned
 
 
 def test_engines_take_the_fastest(realistic):

@@ -14,10 +14,9 @@ from perfmodel.kernels.collective.times import (
     ONE_SHOT,
     SIMPLE,
     TWO_SHOT,
-    algorithm_time,
     collective_time,
 )
-from tests.kernels.collective.networks import OUTER, copy_of, nodes_of_eight
+from tests.kernels.collective.networks import OUTER, algorithm_time, copy_of, nodes_of_eight
 
 
 def test_kernels_of_serving_engines_by_hand():

@@ -14,7 +14,6 @@ from perfmodel.kernels.collective.times import (
     ALL_TO_ALL,
     BIDIRECTIONAL_RING,
     SIMPLE,
-    algorithm_time,
     collective_time,
 )
 from perfmodel.kernels.collective.torus import (
@@ -25,7 +24,7 @@ from perfmodel.kernels.collective.torus import (
     ONE_WAY,
     traffic_share,
 )
-from tests.kernels.collective.networks import level, network_of
+from tests.kernels.collective.networks import algorithm_time, level, network_of
 
 POWERS = [2**power for power in range(1, 13)]
 

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from perfmodel.kernels.collective.times import (
-    algorithm_time,
     algorithm_times,
     collective_time,
     collective_times,
 )
-from tests.kernels.collective.networks import EVERY, KINDS
+from tests.kernels.collective.networks import EVERY, KINDS, algorithm_time
 
 
 @pytest.mark.parametrize("kind", KINDS)

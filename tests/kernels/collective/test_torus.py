@@ -12,10 +12,9 @@ from perfmodel.kernels.collective.times import (
     POINT_TO_POINT,
     RING,
     SIMPLE,
-    algorithm_time,
     collective_time,
 )
-from tests.kernels.collective.networks import level, network_of
+from tests.kernels.collective.networks import algorithm_time, level, network_of
 
 
 def test_torus_gives_a_ring_the_links_of_its_dimensions():
