@@ -93,11 +93,20 @@ class _IntoCode(AnalysisPass):
         return False
 
 
+LEFT_OUT = {
+    *("WithLifting", "InlineClosureLikes", "RewriteDynamicRaises", "MakeFunctionToJitFunction"),
+    *("InlineInlinables", "LiteralUnroll", "LiteralPropagationSubPipelinePass", "InlineOverloads"),
+    *("NopythonRewrites", "FindLiterallyCalls"),
+}
+"""What Numba does for closures, comprehensions, `with` and arithmetic on arrays; kernels have none."""
+
+
 class _Compiler(CompilerBase):
     into: Any = None
 
     def define_pipelines(self) -> list[Any]:
         manager = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        manager.passes = [one for one in manager.passes if one[0].__name__ not in LEFT_OUT]
         manager.add_pass_after(self.into, manager.passes[0][0])
         manager.finalize()
         return [manager]
