@@ -98,7 +98,7 @@ LEFT_OUT = {
     *("InlineInlinables", "LiteralUnroll", "LiteralPropagationSubPipelinePass", "InlineOverloads"),
     *("NopythonRewrites", "FindLiterallyCalls"),
 }
-"""What Numba does for closures, comprehensions, `with` and arithmetic on arrays; kernels have none."""
+"""What Numba does for closures, comprehensions and the like, which kernels do not have."""
 
 
 class _Compiler(CompilerBase):
