@@ -393,8 +393,7 @@ def write_answer(waits: Waits, rows: Integers, more: Flags, answer: Answer) -> F
     growth = np.where(more, answer.growth, 0.0)
     wait["growth"], wait["growth_with_sends"] = growth
     waits.of[rows] = wait
-    right: Flags = (growth >= 0.0).all(axis=0)  # neither is NaN
-    return right
+    return (growth[0] >= 0.0) & (growth[1] >= 0.0)  # neither is NaN
 
 
 def distinct_cases(*columns: NDArray[Any]) -> tuple[Integers, Integers]:
