@@ -39,7 +39,7 @@ class Kind(NamedTuple):
 KINDS = {
     "strategies": Kind(6e-5, 15.0, 0.15, "close.close_strategies"),  # closed on one device
     "ranked_strategies": Kind(3e-5, 15.0, 0.15, "ranking.rank_strategies"),
-    "pipeline_passes": Kind(2.5e-5, 6.0, 0.1, "scheduled.run_schedules"),  # eight cases at once
+    "pipeline_passes": Kind(2.5e-5, 2.0, 0.05, "paced.paced_makespans"),  # some cases at once
     "gemms": Kind(2e-4, 2.6, 0.05, "gemm.gemm_times"),
     "grouped_gemms": Kind(3e-5, 2.0, 0.05, "grouped.grouped_gemm_times"),
     "attentions": Kind(4e-5, 3.9, 0.09, "columns.attention_times"),
@@ -49,7 +49,7 @@ KINDS = {
     "recurrences": Kind(7e-5, 5.0, 0.1, "chains.recurrence_times"),
     "collectives": Kind(8e-5, 7.0, 0.1, "times.collective_choices"),
     "exchanges": Kind(5e-6, 1.0, 0.02, "expert_exchange.moe_exchange_times"),
-    "scheduled_actions": Kind(5e-6, 8.0, 0.1, "link.link_order"),  # of pipelines
+    "scheduled_actions": Kind(5e-6, 1.0, 0.05, "link.write_sequence"),  # of pipelines
     "placements": Kind(1e-5, 2.0, 0.05, "placement.place_layers"),
     "served_requests": Kind(2e-4, 15.0, 0.15, "replay.replay_requests"),  # of a trace
     "assigned_tokens": Kind(2e-7, 1.0, 0.05, "routing.spread_loads"),

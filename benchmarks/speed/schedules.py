@@ -4,9 +4,9 @@ Usage::
 
     python benchmarks/speed/schedules.py [--count N] [--runs R] [--json]
 
-Every case has uneven stages of its own, sends among it: for each of the schedules, 4 to 16 ranks,
-and 8 to 64 micro-batches, orders made and linked once. The rate is that of all cases together,
-in the best of R runs after one that compiles, by CPU time.
+Every case has uneven stages of its own, and runs without and with sends: for each of the schedules,
+4 to 16 ranks, and 8 to 64 micro-batches, orders made and linked once. The rate is that of all cases
+together, in the best of R runs after one that compiles, by CPU time.
 """
 
 from __future__ import annotations
@@ -43,17 +43,18 @@ def pipelines(schedule: str) -> list[Pipeline]:
 def seconds(schedule: str, cases: int, runs: int) -> tuple[int, float]:
     """Return how many cases were run, and the shortest time of some runs [s]."""
     with kernel_work(scheduled_actions=1e9):
-        from perfmodel.kernels.pipeline.events import KINDS, Durations, makespans
+        from perfmodel.kernels.pipeline.actions import KINDS
+        from perfmodel.kernels.pipeline.paced import paced_makespans, steps_of
 
     random = np.random.default_rng(3)
     made = []
     for pipeline in pipelines(schedule):
         stages = pipeline.order.rank_of.size
-        work = random.uniform(0.5e-3, 2e-3, (KINDS, stages, cases))
-        send = random.uniform(0.0, 1e-4, (KINDS, stages, cases))
-        durations = Durations(work, send, np.empty((0, 0, cases)), 0.0, 0.0)
-        made.append((pipeline.program, durations))
-    run = functools.partial(run_all, makespans, made)
+        work = random.uniform(0.5e-3, 2e-3, (KINDS * stages, cases))
+        sends = random.uniform(0.0, 1e-4, cases)
+        steps = steps_of(pipeline.program, np.arange(KINDS * stages).reshape(KINDS, -1))
+        made.append((*steps, work, sends, 0.0))
+    run = functools.partial(run_all, paced_makespans, made)
     return cases * len(made), best_time(run, runs)
 
 

@@ -13,6 +13,7 @@ FORWARD = 0
 BACKWARD = 1  # all of it
 INPUT = 2  # the part that the stage before waits for: gradients of the input
 WEIGHT = 3  # the rest: gradients of the weights
+KINDS = 4
 
 # Where stages lie.
 LOOP = 0  # stage c on rank c mod p

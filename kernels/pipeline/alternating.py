@@ -4,87 +4,106 @@ All of GPipe, 1F1B, eager and interleaved 1F1B and ZB-H1/H2 are one schedule: fo
 begin with, then one forward and one backward pass in turn until the forward passes are used up,
 then the backward passes that are left. They differ in how many come first, in how the chunks of
 a rank take turns, and in how far weight gradients stay behind.
+
+What comes where is plain arithmetic, for all ranks at once: no kernels.
 """
 
 from __future__ import annotations
 
-from perfmodel.kernels._jit import jit_lean
-from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT, put
+import numpy as np
 
-WHOLE = -1
-"""Backward passes are not split."""
+from perfmodel.kernels.pipeline.actions import (
+    BACKWARD,
+    COLUMNS,
+    FORWARD,
+    INPUT,
+    KIND,
+    MICRO_BATCH,
+    STAGE,
+    WEIGHT,
+)
 
 
-@jit_lean
-def turn(number, chunks, micro_batches, group):
-    """Return chunk and micro-batch of a rank's pass of some number, counted over its chunks.
+def turn(
+    number: np.ndarray, chunks: int, micro_batches: int, group: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return chunk and micro-batch of a rank's passes of some numbers, counted over its chunks.
 
     `group` micro-batches pass through all chunks before the next ones do; a last group may be
     smaller (Megatron-Core, schedules.py, ``get_schedule_table``).
     """
     begun = number // (group * chunks) * group
-    size = min(group, micro_batches - begun)
+    size = np.minimum(group, micro_batches - begun)
     within = number - begun * chunks
     return within // size, begun + within % size
 
 
-@jit_lean
-def write_turns(actions, at, rank, ranks, chunks, micro_batches, group, ahead, behind):
-    """Write a rank's forward passes, then forward and backward in turn, then backward passes.
+def turns(
+    ranks: int,
+    chunks: int,
+    micro_batches: int,
+    group: int,
+    ahead: np.ndarray,
+    behind: np.ndarray | None,
+) -> np.ndarray:
+    """Return forward passes of every rank, then forward and backward in turn, then backward ones.
 
     Parameters
     ----------
-    actions, at
-        Table of actions, and where to write.
-    rank, ranks, chunks, micro_batches : int
+    ranks, chunks, micro_batches : int
     group : int
         Micro-batches that pass through all chunks before others do.
-    ahead : int
+    ahead : int64[ranks]
         Forward passes before the first that has a backward pass after it.
-    behind : int
-        Backward passes by which weight gradients stay behind; `WHOLE`: they do not come alone.
+    behind : int64[ranks], optional
+        Backward passes by which weight gradients stay behind; left out, they do not come alone.
 
     Returns
     -------
-    int
-        Where the next action goes.
+    int64[ranks, actions, COLUMNS]
     """
     passes = chunks * micro_batches
-    ahead = min(ahead, passes)
-    backward = BACKWARD if behind == WHOLE else INPUT
-    for number in range(ahead):
-        chunk, micro_batch = turn(number, chunks, micro_batches, group)
-        at = put(actions, at, FORWARD, chunk * ranks + rank, micro_batch, False)
-    for number in range(passes):
-        if ahead + number < passes:
-            chunk, micro_batch = turn(ahead + number, chunks, micro_batches, group)
-            at = put(actions, at, FORWARD, chunk * ranks + rank, micro_batch, False)
-        chunk, micro_batch = turn(number, chunks, micro_batches, group)
-        stage = (chunks - 1 - chunk) * ranks + rank
-        at = put(actions, at, backward, stage, micro_batch, False)
-        if behind != WHOLE and number >= behind:
-            chunk, micro_batch = turn(number - behind, chunks, micro_batches, group)
-            stage = (chunks - 1 - chunk) * ranks + rank
-            at = put(actions, at, WEIGHT, stage, micro_batch, False)
-    if behind != WHOLE:
-        for number in range(max(0, passes - behind), passes):
-            chunk, micro_batch = turn(number, chunks, micro_batches, group)
-            stage = (chunks - 1 - chunk) * ranks + rank
-            at = put(actions, at, WEIGHT, stage, micro_batch, False)
-    return at
+    number, rank = np.arange(passes), np.arange(ranks)[:, None]
+    chunk, batch = turn(number, chunks, micro_batches, group)
+    ahead = np.minimum(ahead, passes)[:, None]
+    late = passes if behind is None else np.minimum(behind, passes - 1)[:, None]
+
+    def backward_place(number: np.ndarray) -> np.ndarray:
+        """Behind so many backward passes, the forward ones among them, and weights so far."""
+        return np.minimum(ahead + number + 1, passes) + number + np.maximum(number - late, 0)
+
+    found = np.zeros((ranks, (2 if behind is None else 3) * passes, COLUMNS), np.int64)
+
+    def write(kind: int, place: np.ndarray, chunk: np.ndarray) -> None:
+        found[rank, place, KIND] = kind
+        found[rank, place, STAGE] = chunk * ranks + rank
+        found[rank, place, MICRO_BATCH] = batch
+
+    in_turn = np.maximum(number - ahead, 0)
+    write(FORWARD, number + in_turn + np.maximum(in_turn - late, 0), chunk)
+    back = chunks - 1 - chunk
+    write(BACKWARD if behind is None else INPUT, backward_place(number), back)
+    if behind is not None:
+        last = np.minimum(number + late, passes - 1)  # the backward pass before these weights
+        write(WEIGHT, backward_place(last) + 1 + number + late - last, back)
+    return found
 
 
-@jit_lean
-def write_breadth_first(actions, at, rank, ranks, chunks, micro_batches):
-    """Write all micro-batches through a rank's chunks, one chunk after the other, and back.
+def breadth_first(ranks: int, chunks: int, micro_batches: int) -> np.ndarray:
+    """Return all micro-batches through every rank's chunks, one chunk after the other, and back.
 
     Breadth-first pipeline parallelism (Lamy-Poirier 2022, arXiv:2211.05953); as PyTorch's
     ``ScheduleLoopedBFS`` has it, where the backward pass takes micro-batches last to first.
+
+    Returns
+    -------
+    int64[ranks, actions, COLUMNS]
     """
-    for chunk in range(chunks):
-        for micro_batch in range(micro_batches):
-            at = put(actions, at, FORWARD, chunk * ranks + rank, micro_batch, False)
-    for chunk in range(chunks - 1, -1, -1):
-        for micro_batch in range(micro_batches - 1, -1, -1):
-            at = put(actions, at, BACKWARD, chunk * ranks + rank, micro_batch, False)
-    return at
+    chunk, batch = np.divmod(np.arange(chunks * micro_batches), micro_batches)
+    found = np.zeros((ranks, 2, chunk.size, COLUMNS), np.int64)
+    rank = np.arange(ranks)[:, None]
+    for way, kind in enumerate((FORWARD, BACKWARD)):
+        found[:, way, :, KIND] = kind
+        found[:, way, :, STAGE] = chunk[:: 1 - 2 * way] * ranks + rank
+        found[:, way, :, MICRO_BATCH] = batch[:: 1 - 2 * way]
+    return found.reshape(ranks, -1, COLUMNS)

@@ -48,50 +48,46 @@ def peaks(order, until_input, until_weight):
 
 
 @jit
-def fullest(order, class_of, classes):
+def fullest(first, kind, own, classes):
     """Return what ranks hold at the moments of which one is the fullest, whatever stages keep.
 
     Of stages of every class, micro-batches between their forward pass and the gradients of their
-    weights. No other moment of the rank has as many of every class. What a rank holds at most is
-    the largest of these numbers times what stages of their class keep.
+    weights. No moment before it has as many of every class, and none that is left out more. What a
+    rank holds at most is the largest of these numbers times what stages of their class keep.
 
     Parameters
     ----------
-    order : Order
-    class_of : int64[stages]
-        Stages of one class keep as much.
+    first, kind
+        Of an `Order`.
+    own : int64[actions]
+        Class of the stage of each: those of one class keep as much.
     classes : int
 
     Returns
     -------
     held : int64[moments, classes]
-    first : int64[ranks + 1]
-        Moments of rank r are ``first[r]`` to ``first[r + 1] - 1``.
+    begin : int64[ranks + 1]
+        Moments of rank r are ``begin[r]`` to ``begin[r + 1] - 1``.
     """
-    ranks = order.first.size - 1
-    held = np.zeros((order.kind.size, classes), np.int64)
-    first = np.zeros(ranks + 1, np.int64)
-    now = np.zeros(classes, np.int64)
-    for rank in range(ranks):
-        for own in range(classes):
-            now[own] = 0
-        start = end = first[rank]
-        for action in range(order.first[rank], order.first[rank + 1]):
-            kind, own = order.kind[action], class_of[order.stage[action]]
-            if kind != FORWARD:
-                now[own] -= kind != INPUT
+    held, begin = np.empty((kind.size, classes), np.int64), np.empty(first.size, np.int64)
+    now = np.empty(classes, np.int64)
+    begin[0] = end = 0
+    for rank in range(first.size - 1):
+        for one in range(classes):
+            now[one] = 0
+        for action in range(first[rank], first[rank + 1]):
+            if kind[action] != FORWARD:
+                now[own[action]] -= kind[action] != INPUT
                 continue
-            now[own] += 1
-            last = action + 1 == order.first[rank + 1]
-            if not last and order.kind[action + 1] == FORWARD:
+            now[own[action]] += 1
+            if action + 1 < first[rank + 1] and kind[action + 1] == FORWARD:
                 continue  # the next moment is fuller
-            if not _covered(now, held, start, end):
-                end = _without_covered(now, held, start, end)
+            if not _covered(now, held, begin[rank], end):
                 for one in range(classes):
                     held[end, one] = now[one]
                 end += 1
-        first[rank + 1] = end
-    return held[: first[ranks]].copy(), first
+        begin[rank + 1] = end
+    return held[:end].copy(), begin
 
 
 @jit_lean
@@ -104,21 +100,6 @@ def _covered(now, held, start, end):
         if most:
             return True
     return False
-
-
-@jit_lean
-def _without_covered(now, held, start, end):
-    """Take out moments that have no more of any class, and return where the rest ends."""
-    kept = start
-    for moment in range(start, end):
-        more = False
-        for own in range(now.size):
-            more = more or held[moment, own] > now[own]
-        if more:
-            for own in range(now.size):
-                held[kept, own] = held[moment, own]
-            kept += 1
-    return kept
 
 
 @jit

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit
-from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT
+from perfmodel.kernels._jit import jit_lean
+from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, Order
 
 # What may be wrong with an order.
 FINE = 0
@@ -46,13 +46,61 @@ class Program(NamedTuple):
 WORKS = 3
 
 
-@jit
-def link_order(order):
+@jit_lean
+def write_sequence(first, paired, needs, feeds, other, sequence, ran, next_of, awake, lies):
+    """Write a sequence in which all actions can run, and return how many there are in it.
+
+    Ranks work on until they wait for another; whoever does what a rank waits for wakes it.
+
+    Parameters
+    ----------
+    first, paired
+        Of an `Order`.
+    needs, feeds, other : int64[actions]
+        What an action waits for, what waits for it, and on which rank that is; or `NONE`.
+    sequence : int64[actions]
+        Result.
+    ran : bool[actions]
+        False.
+    next_of : int64[ranks]
+        The first action of every rank; where each waits, in the end.
+    awake : int64[ranks]
+        All of them, a stack: the first one on top.
+    lies : bool[ranks]
+        Whether each is there: true.
+    """
+    waiting, at = awake.size, 0
+    while waiting > 0:
+        waiting -= 1
+        rank = awake[waiting]
+        lies[rank] = False
+        while next_of[rank] < first[rank + 1]:
+            action = next_of[rank]
+            behind = action + (2 if paired[action] else 1)
+            ready = True
+            for one in range(action, behind):
+                ready = ready and (needs[one] == NONE or ran[needs[one]])
+            if not ready:
+                break
+            for one in range(action, behind):
+                ran[one] = True
+                sequence[at] = one
+                at += 1
+                if feeds[one] != NONE and other[one] != rank and not lies[other[one]]:
+                    awake[waiting] = other[one]
+                    waiting += 1
+                    lies[other[one]] = True
+            next_of[rank] = behind
+    return at
+
+
+def link_order(order: Order) -> Program:
     """Link actions with what they wait for, and check that they can all run.
 
     A forward pass waits for that of the stage before, a backward pass (or its part for the
     input) for that of the stage after. What an action needs of its own stage comes before it on
-    its rank. Two that run together wait for all that either needs.
+    its rank. Two that run together wait for all that either needs. No kernel itself: only the
+    sequence is a matter of one action after the other.
 
     Parameters
     ----------
@@ -63,183 +111,121 @@ def link_order(order):
     Program
         Its columns are empty where `problem` is not `FINE`.
     """
-    done_by, problem, place, found = _index(order)
+    done_by = _done_by(order)
+    problem, place, found = _problem(order, done_by)
     if problem != FINE:
         return _failed(order, problem, place, found)
-    actions = order.kind.size
-    stages = order.rank_of.size
-    depth = stages // order.copies
-    needs = np.full(actions, NONE)
-    feeds = np.full(actions, NONE)
-    for action in range(actions):
-        kind, stage, micro_batch = (
-            order.kind[action],
-            order.stage[action],
-            order.micro_batch[action],
-        )
-        other = NONE
-        if kind == FORWARD and stage % depth > 0:
-            other = done_by[stage - 1, micro_batch, 0]
-        elif (kind in (BACKWARD, INPUT)) and stage % depth < depth - 1:
-            other = done_by[stage + 1, micro_batch, 1]
-        needs[action] = other
-        if other != NONE:
-            feeds[other] = action
-    sequence, stuck = _sequence(order, needs, feeds)
-    if stuck != NONE:
-        return _failed(order, STUCK, stuck, NONE)
-    return _program(order, needs, feeds, sequence)
+    needs = _needs(order, done_by)
+    feeds, other = np.full_like(needs, NONE), np.full_like(needs, NONE)
+    needed = np.flatnonzero(needs != NONE)
+    feeds[needs[needed]] = needed
+    other[needs[needed]] = order.rank_of[order.stage[needed]]
+    sequence, ran = np.empty_like(needs), np.zeros(needs.size, np.bool_)
+    next_of, ranks = order.first[:-1].copy(), order.first.size - 1
+    awake, lies = np.arange(ranks)[::-1].copy(), np.ones(ranks, np.bool_)
+    linked = order.first, order.paired, needs, feeds, other
+    if write_sequence(*linked, sequence, ran, next_of, awake, lies) < needs.size:
+        stuck = next_of[next_of < order.first[1:]][0]
+        return _failed(order, STUCK, int(stuck), NONE)
+    return _program(order, needs, other, sequence)
 
 
-@jit
-def _failed(order, problem, place, found):
-    none = np.empty(0, np.int64)
-    no = np.empty(0, np.bool_)
+def _failed(order: Order, problem: int, place: int, found: int) -> Program:
+    none, no = np.empty(0, np.int64), np.empty(0, np.bool_)
     ranks = order.first.size - 1
     return Program(none, none, none, none, none, no, no, no, ranks, problem, place, found)
 
 
-@jit
-def _index(order):
-    """Return who does what, int64[stages, micro-batches, WORKS], and the first thing wrong."""
-    stages = order.rank_of.size
-    done_by = np.full((stages, order.micro_batches, WORKS), NONE)
-    ranks = order.first.size - 1
-    for rank in range(ranks):
-        for action in range(order.first[rank], order.first[rank + 1]):
-            problem = _check(order, done_by, rank, action)
-            if problem != FINE:
-                return done_by, problem, action, NONE
-    depth = stages // order.copies
-    each = order.micro_batches // order.copies
-    for stage in range(stages):
-        own = stage // depth * each
-        for micro_batch in range(own, own + each):
-            for work in range(WORKS):
-                if done_by[stage, micro_batch, work] == NONE:
-                    found = WORKS * (stage * order.micro_batches + micro_batch) + work
-                    return done_by, MISSING, NONE, found
-    return done_by, FINE, NONE, NONE
+_FIRST_WORK = np.array([0, 1, 1, 2])
+_LAST_WORK = np.array([0, 2, 1, 2])  # a whole backward pass is both kinds of gradients
 
 
-@jit
-def _check(order, done_by, rank, action):
-    """Enter an action into the index; return what is wrong with it."""
-    kind, stage, micro_batch = order.kind[action], order.stage[action], order.micro_batch[action]
-    stages = order.rank_of.size
-    if not (0 <= stage < stages and 0 <= micro_batch < order.micro_batches):
-        return UNKNOWN
-    copy = stage // (stages // order.copies)
-    if micro_batch // (order.micro_batches // order.copies) != copy:
-        return UNKNOWN  # a micro-batch of the other copy of the model
-    if order.rank_of[stage] != rank:
-        return WRONG_RANK
-    if order.paired[action]:
-        after = action + 1
-        if after >= order.first[rank + 1] or order.paired[after]:
-            return UNPAIRED
-        forward = kind if kind == FORWARD else order.kind[after]
-        backward = order.kind[after] if kind == FORWARD else kind
-        if forward != FORWARD or backward not in (BACKWARD, INPUT):
-            return UNPAIRED
-    first = 0 if kind == FORWARD else (2 if kind == WEIGHT else 1)
-    last = 2 if kind == BACKWARD else first
-    for work in range(first, last + 1):
-        if done_by[stage, micro_batch, work] != NONE:
-            return TWICE
-    before = done_by[stage, micro_batch, max(0, first - 1)]
-    if first > 0 and (before == NONE or (before == action - 1 and order.paired[before])):
-        return TOO_EARLY
-    for work in range(first, last + 1):
-        done_by[stage, micro_batch, work] = action
-    return FINE
+def _known(order: Order) -> np.ndarray:
+    """Tell which actions are of a stage and a micro-batch that there are, in one copy of both."""
+    stages, batches = order.rank_of.size, order.micro_batches
+    known = (order.stage >= 0) & (order.stage < stages)
+    known &= (order.micro_batch >= 0) & (order.micro_batch < batches)
+    copy = order.stage // (stages // order.copies)
+    return known & (order.micro_batch // (batches // order.copies) == copy)
 
 
-@jit
-def _sequence(order, needs, feeds):
-    """Return a sequence in which all actions can run, and where none is left that can.
-
-    Ranks work on until they wait for another; whoever does what a rank waits for wakes it.
-    """
+def _done_by(order: Order) -> np.ndarray:
+    """Return who does what first, int64[stages, micro-batches, WORKS]; actions: nobody."""
     actions = order.kind.size
-    ranks = order.first.size - 1
-    sequence = np.empty(actions, np.int64)
-    ran = np.zeros(actions, np.bool_)
-    next_of = np.empty(ranks, np.int64)
-    awake = np.empty(ranks, np.int64)  # a stack, with the first rank on top
-    for rank in range(ranks):
-        next_of[rank] = order.first[rank]
-        awake[rank] = ranks - 1 - rank
-    lies = np.ones(ranks, np.bool_)
-    waiting = ranks
-    at = 0
-    while waiting > 0:
-        waiting -= 1
-        rank = awake[waiting]
-        lies[rank] = False
-        while next_of[rank] < order.first[rank + 1]:
-            action = next_of[rank]
-            size = 2 if order.paired[action] else 1
-            ready = True
-            for one in range(action, action + size):
-                if needs[one] != NONE and not ran[needs[one]]:
-                    ready = False
-            if not ready:
-                break
-            for one in range(action, action + size):
-                ran[one] = True
-                sequence[at] = one
-                at += 1
-                if feeds[one] != NONE:
-                    other = order.rank_of[order.stage[feeds[one]]]
-                    if other != rank and not lies[other]:
-                        awake[waiting] = other
-                        waiting += 1
-                        lies[other] = True
-            next_of[rank] += size
-    if at == actions:
-        return sequence, NONE
-    for rank in range(ranks):
-        if next_of[rank] < order.first[rank + 1]:
-            return sequence, next_of[rank]
-    return sequence, NONE
+    found = np.full((order.rank_of.size, order.micro_batches, WORKS), actions)
+    known = np.flatnonzero(_known(order))
+    for work in (_FIRST_WORK, _LAST_WORK):
+        where = (order.stage[known], order.micro_batch[known], work[order.kind[known]])
+        np.minimum.at(found, where, known)
+    return found
 
 
-@jit
-def _program(order, needs, feeds, sequence):
+def _problem(order: Order, done_by: np.ndarray) -> tuple[int, int, int]:
+    """Return the first thing that is wrong: problem, place and what is missing."""
+    actions = np.arange(order.kind.size)
+    rank = np.repeat(np.arange(order.first.size - 1), np.diff(order.first))
+    known = _known(order)
+    stage, batch = (np.where(known, one, 0) for one in (order.stage, order.micro_batch))
+    first, last = _FIRST_WORK[order.kind], _LAST_WORK[order.kind]
+    twice = done_by[stage, batch, first] != actions
+    twice |= done_by[stage, batch, last] != actions
+    before = done_by[stage, batch, np.maximum(first - 1, 0)]
+    beside = (before == actions - 1) & np.roll(order.paired, 1)
+    early = (first > 0) & ((before > actions) | beside)
+    wrong = np.select(
+        [~known, order.rank_of[stage] != rank, _unpaired(order, rank), twice, early],
+        [UNKNOWN, WRONG_RANK, UNPAIRED, TWICE, TOO_EARLY],
+        FINE,
+    )
+    if wrong.any():
+        place = int(np.flatnonzero(wrong)[0])
+        return int(wrong[place]), place, NONE
+    stages, batches, _ = done_by.shape
+    own = np.arange(stages) // (stages // order.copies)
+    missing = done_by == actions.size
+    missing &= (own[:, None] == np.arange(batches) // (batches // order.copies))[..., None]
+    if missing.any():
+        return MISSING, NONE, int(np.flatnonzero(missing)[0])
+    return FINE, NONE, NONE
+
+
+def _unpaired(order: Order, rank: np.ndarray) -> np.ndarray:
+    """Tell which actions are marked as running together with what they cannot run with."""
+    after = np.arange(1, order.kind.size + 1)
+    alone = after >= order.first[rank + 1]  # the last one of its rank
+    after[alone] = 0
+    kinds = np.sort(np.stack((order.kind, order.kind[after])), axis=0)
+    pair = (kinds[0] == FORWARD) & np.isin(kinds[1], (BACKWARD, INPUT))
+    return order.paired & (alone | order.paired[after] | ~pair)
+
+
+def _needs(order: Order, done_by: np.ndarray) -> np.ndarray:
+    """Return what every action waits for on another stage, int64[actions], or `NONE`."""
+    depth = order.rank_of.size // order.copies
+    place, needs = order.stage % depth, np.full(order.kind.size, NONE)
+    behind = np.flatnonzero((order.kind == FORWARD) & (place > 0))
+    needs[behind] = done_by[order.stage[behind] - 1, order.micro_batch[behind], 0]
+    back = (order.kind == BACKWARD) | (order.kind == INPUT)
+    ahead = np.flatnonzero(back & (place < depth - 1))
+    needs[ahead] = done_by[order.stage[ahead] + 1, order.micro_batch[ahead], 1]
+    return needs
+
+
+def _program(order: Order, needs: np.ndarray, other: np.ndarray, sequence: np.ndarray) -> Program:
     """Return the columns of actions in sequence."""
-    actions = sequence.size
-    place = np.empty(actions, np.int64)
-    rank = np.empty(actions, np.int64)
-    kind = np.empty(actions, np.int64)
-    stage = np.empty(actions, np.int64)
-    paired = np.empty(actions, np.bool_)
-    for at in range(actions):
-        action = sequence[at]
-        place[action] = at
-        kind[at] = order.kind[action]
-        stage[at] = order.stage[action]
-        rank[at] = order.rank_of[stage[at]]
-        paired[at] = order.paired[action]
-    linked = np.full(actions, NONE)
-    sends = np.zeros(actions, np.bool_)
-    receives = np.zeros(actions, np.bool_)
-    for at in range(actions):
-        action = sequence[at]
-        if needs[action] != NONE:
-            linked[at] = place[needs[action]]
-            receives[at] = rank[linked[at]] != rank[at]
-        if feeds[action] != NONE:
-            sends[at] = rank[place[feeds[action]]] != rank[at]
+    place = np.full(sequence.size + 1, NONE)  # the last one: of what nobody waits for
+    place[sequence] = np.arange(sequence.size)
+    stage, linked = order.stage[sequence], place[needs[sequence]]
+    rank = order.rank_of[stage]
     return Program(
         sequence,
         rank,
-        kind,
+        order.kind[sequence],
         stage,
         linked,
-        paired,
-        sends,
-        receives,
+        order.paired[sequence],
+        (other[sequence] != NONE) & (other[sequence] != rank),
+        (linked != NONE) & (rank[linked] != rank),
         order.first.size - 1,
         FINE,
         NONE,

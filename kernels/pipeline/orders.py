@@ -17,7 +17,7 @@ from perfmodel.kernels.pipeline.actions import (
     Order,
     place_stages,
 )
-from perfmodel.kernels.pipeline.alternating import WHOLE, write_breadth_first, write_turns
+from perfmodel.kernels.pipeline.alternating import breadth_first, turns
 from perfmodel.kernels.pipeline.building_blocks import HALF, LEAST, write_blocks
 from perfmodel.kernels.pipeline.folded import write_dualpipe, write_zb_v
 from perfmodel.kernels.pipeline.waves import write_hanayo
@@ -45,16 +45,19 @@ def placement_of(schedule: int) -> int:
     return WAVE if schedule in (ZB_V, V_HALF, V_MIN, DUALPIPE_V, HANAYO) else LOOP
 
 
-@jit
-def forward_ahead(schedule, rank, ranks, chunks, group):
-    """Forward passes of a rank before the first that has a backward pass after it.
+def forward_ahead(
+    schedule: int, ranks: int, chunks: int, micro_batches: int, group: int
+) -> np.ndarray:
+    """Forward passes of every rank before the first that has a backward pass after it.
 
     1F1B: Narayanan et al. 2021 (arXiv:2104.04473); eager 1F1B, which hides sends behind twice
     as many: Zhuang et al. 2022 (arXiv:2211.05322, section 4); interleaved: Megatron-Core,
     schedules.py, ``get_pp_rank_microbatches``; ZB-H1 and ZB-H2: Qi et al. 2023
     (arXiv:2401.10241, figure 3).
     """
-    behind = ranks - 1 - rank
+    behind = np.arange(ranks)[::-1]
+    if schedule == GPIPE:
+        return np.full(ranks, micro_batches)
     if schedule == INTERLEAVED:
         return 2 * behind + (chunks - 1) * group
     if schedule == INTERLEAVED_ZERO_BUBBLE:
@@ -64,40 +67,16 @@ def forward_ahead(schedule, rank, ranks, chunks, group):
     return behind
 
 
-@jit
-def weights_behind(schedule, rank):
-    """Backward passes by which weight gradients of a rank stay behind, or `WHOLE`.
+def weights_behind(schedule: int, ranks: int) -> np.ndarray | None:
+    """Backward passes by which weight gradients of every rank stay behind, if they come alone.
 
     So many that all ranks hold as many micro-batches (arXiv:2401.10241, section 2).
     """
     if schedule in (ZB_H1, INTERLEAVED_ZERO_BUBBLE):
-        return rank
+        return np.arange(ranks)
     if schedule == ZB_H2:
-        return 2 * rank
-    return WHOLE
-
-
-@jit
-def _write_alternating(actions, first, schedule, ranks, chunks, micro_batches, group):
-    """Write schedules that run one forward and one backward pass in turn."""
-    at = 0
-    for rank in range(ranks):
-        ahead = forward_ahead(schedule, rank, ranks, chunks, group)
-        if schedule == GPIPE:
-            ahead = micro_batches
-        behind = weights_behind(schedule, rank)
-        at = write_turns(actions, at, rank, ranks, chunks, micro_batches, group, ahead, behind)
-        first[rank + 1] = at
-    return at
-
-
-@jit
-def _write_looped_bfs(actions, first, ranks, chunks, micro_batches):
-    at = 0
-    for rank in range(ranks):
-        at = write_breadth_first(actions, at, rank, ranks, chunks, micro_batches)
-        first[rank + 1] = at
-    return at
+        return 2 * np.arange(ranks)
+    return None
 
 
 @jit
@@ -148,31 +127,48 @@ def make_order(schedule: int, ranks: int, chunks: int, micro_batches: int, group
         schedules; at least 1 in all.
     """
     rank_of = place_stages(placement_of(schedule), ranks, chunks)
-    actions = np.empty((3 * ranks * chunks * micro_batches, COLUMNS), np.int64)
-    first = np.zeros(ranks + 1, np.int64)
-    if schedule == HANAYO:
-        at = write_hanayo(actions, first, rank_of, ranks, micro_batches)
-    elif schedule in (V_HALF, V_MIN):
-        memory = HALF if schedule == V_HALF else LEAST
-        at = write_blocks(actions, first, ranks, micro_batches, memory)
-    elif schedule == ZB_V:
-        at = _write_zb_v(actions, first, ranks, micro_batches)
-    elif schedule == DUALPIPE_V:
-        at = _write_dualpipe(actions, first, ranks, ranks, micro_batches, micro_batches)
-    elif schedule == DUALPIPE:
-        each = micro_batches // 2
-        at = _write_dualpipe(actions, first, ranks, ranks // 2, each, micro_batches)
-    elif schedule == LOOPED_BFS:
-        at = _write_looped_bfs(actions, first, ranks, chunks, micro_batches)
+    if schedule in WRITTEN:
+        actions = np.empty((3 * ranks * chunks * micro_batches, COLUMNS), np.int64)
+        first = np.zeros(ranks + 1, np.int64)
+        actions = actions[: _write(actions, first, schedule, rank_of, micro_batches)]
     else:
-        at = _write_alternating(actions, first, schedule, ranks, chunks, micro_batches, group)
+        if schedule == LOOPED_BFS:
+            actions = breadth_first(ranks, chunks, micro_batches)
+        else:
+            ahead = forward_ahead(schedule, ranks, chunks, micro_batches, group)
+            behind = weights_behind(schedule, ranks)
+            actions = turns(ranks, chunks, micro_batches, group, ahead, behind)
+        first = np.arange(ranks + 1) * actions.shape[1]
+        actions = actions.reshape(-1, COLUMNS)
     return Order(
         first,
-        actions[:at, KIND].copy(),
-        actions[:at, STAGE].copy(),
-        actions[:at, MICRO_BATCH].copy(),
-        actions[:at, PAIRED] != 0,
+        actions[:, KIND].copy(),
+        actions[:, STAGE].copy(),
+        actions[:, MICRO_BATCH].copy(),
+        actions[:, PAIRED] != 0,
         rank_of,
         2 if schedule == DUALPIPE else 1,
         micro_batches,
     )
+
+
+WRITTEN = (ZB_V, V_HALF, V_MIN, DUALPIPE, DUALPIPE_V, HANAYO)
+"""Schedules that kernels write one action after the other."""
+
+
+def _write(
+    actions: np.ndarray, first: np.ndarray, schedule: int, rank_of: np.ndarray, micro_batches: int
+) -> int:
+    """Write one of these into a table of actions, and return how many there are."""
+    ranks = first.size - 1
+    if schedule == HANAYO:
+        return int(write_hanayo(actions, first, rank_of, ranks, micro_batches))
+    if schedule == ZB_V:
+        return int(_write_zb_v(actions, first, ranks, micro_batches))
+    if schedule == DUALPIPE_V:
+        return int(_write_dualpipe(actions, first, ranks, ranks, micro_batches, micro_batches))
+    if schedule == DUALPIPE:
+        each = micro_batches // 2
+        return int(_write_dualpipe(actions, first, ranks, ranks // 2, each, micro_batches))
+    memory = HALF if schedule == V_HALF else LEAST
+    return int(write_blocks(actions, first, ranks, micro_batches, memory))

@@ -10,18 +10,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit, jit_inline
-from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT
+from perfmodel.kernels._jit import jit
+from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, KINDS, WEIGHT, Order
 from perfmodel.kernels.pipeline.closed import one_f_one_b_makespan
-from perfmodel.kernels.pipeline.events import KINDS, Durations, paced_makespans
-from perfmodel.kernels.pipeline.held import fullest, peaks
+from perfmodel.kernels.pipeline.held import fullest
 from perfmodel.kernels.pipeline.repetition import SAME
 from perfmodel.kernels.step.memo import MEMO_SLOTS, TIME
 from perfmodel.kernels.step.pipeline import boundary_send
 from perfmodel.kernels.step.placement import data_groups
+from perfmodel.kernels.step.shards import Shards
 
 LOGIT_GRADIENTS = 1.0 / 3.0  # of what logits keep: 2 bytes beside a softmax in single precision
-ANSWERS = 1024  # a power of two: strategies that differ in neither work nor sends share one
 
 
 class Chunks(NamedTuple):
@@ -42,100 +41,80 @@ class Chunks(NamedTuple):
     stage_row: np.ndarray
 
 
-@jit
-def run_schedules(
-    order,
-    program,
-    steady,
-    more,
-    layer_key,
-    sends,
-    shards,
-    keys,
-    chunks,
-    hidden,
-    bounds,
-    rows,
-    waits,
-):
-    """Run the passes of strategies that have one order.
+def work_of_cases(
+    rank_of: np.ndarray, parts: np.ndarray, sharded: np.ndarray, chunks: Chunks, shards: Shards
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return what passes of all stages that differ take in every case [s].
 
     Parameters
     ----------
-    order : Order
-    program : Program
-        The same, linked.
-    steady : int64[SHOWN, n]
-        Of `perfmodel.kernels.pipeline.repetition.repetitions`.
-    more : bool, shape (strategies,)
-        Whether a strategy has more micro-batches than the order.
-    layer_key : int64, shape (strategies,)
-    sends : float64, shape (strategies,)
-        What a send between stages takes [s].
-    shards : Shards
-    keys : KeyTables
+    rank_of : int64, shape (stages,)
+        Rank of each stage. Those of a second copy of the model are its chunks again.
+    parts : record array of PART, shape (cases, parts)
+    sharded : int64, shape (cases,)
+        Rows of `shards.parts`; -1 where parameters are not sharded.
     chunks : Chunks
-    hidden : bool
-        Sends run beside passes; otherwise they keep their sender.
-    bounds : bool
-        Instead of running, bound what it takes from below.
-    rows : int64, shape (strategies,)
-        Of `waits`, one for each strategy.
-    waits : Waits
-        Result.
+    shards : Shards
 
     Returns
     -------
-    bool, shape (strategies,)
-        Whether its row is right: not where there are more micro-batches that do not add alike.
+    work : float64[KINDS, works, cases]
+    work_of : int64[stages]
+        Which of these a stage does.
     """
-    alike = np.zeros(rows.size, np.int64)
-    case_of, first = distinct_cases(layer_key, alike, sends, shards.row)
-    work = work_of_cases(order.rank_of, layer_key, first, keys, chunks, shards)
-    cases, stages, ranks = first.size, order.rank_of.size, order.first.size - 1
-    if bounds:
-        alone, growth = least_makespans(order, work)
-        with_sends, growth_with_sends = alone, growth
-    else:
-        send, together = np.empty((KINDS, stages, cases)), np.empty((0, 0, cases))
-        for kind in range(KINDS):
-            for stage in range(stages):
-                for case in range(cases):
-                    send[kind, stage, case] = sends[first[case]]
-        plain = Durations(work, np.zeros((KINDS, stages, cases)), together, 0.0, 0.0)
-        alone, growth = paced_makespans(program, plain, steady)
-        share = 0.0 if hidden else 1.0
-        sending = Durations(work, send, together, share, 0.0)
-        with_sends, growth_with_sends = paced_makespans(program, sending, steady)
-    flight = np.zeros((cases, waits.flight.shape[1]))
-    held, moments = fullest(order, chunk_rows(order, chunks), chunks.counts.shape[0])
-    for case in range(cases):
-        parts = keys.parts[layer_key[first[case]]]
-        write_flight(flight[case], order, held, moments, chunks, parts)
-    lone, heads = alone_passes(order), heads_in_flight(order)
-    right = np.ones(rows.size, np.bool_)
-    for i in range(rows.size):
-        row, case = rows[i], case_of[i]
-        wait = waits.of[row]
-        wait.makespan, wait.with_sends, wait.batches = (
-            alone[case],
-            with_sends[case],
-            order.micro_batches,
-        )
-        if more[i]:
-            wait.growth, wait.growth_with_sends = (
-                growth[case] / ranks,
-                growth_with_sends[case] / ranks,
-            )
-            right[i] = wait.growth >= 0.0 and wait.growth_with_sends >= 0.0  # neither is NaN
-        for composition in range(flight.shape[1]):
-            waits.flight[row, composition] = flight[case, composition]
-        wait.heads, wait.alone = heads, lone
-    return right
+    times, longest = _chunk_times(parts, sharded, chunks.counts, shards)
+    row_of, ranks = chunk_rows(rank_of, chunks), int(rank_of.max()) + 1
+    beside = np.zeros((ranks, longest.shape[0]), np.int64)  # chunks on the rank
+    beside[rank_of, row_of] = 1
+    differing = np.column_stack((row_of, beside[rank_of]))
+    found, work_of = np.unique(differing, axis=0, return_inverse=True)
+    work = np.empty((KINDS, found.shape[0], sharded.size))
+    for number, (row, *on_rank) in enumerate(found):
+        forward, backward, weight = times[:, row]
+        last = longest[np.flatnonzero(on_rank)].max(axis=0)  # reductions show once a micro-batch
+        work[FORWARD, number] = forward
+        work[BACKWARD, number] = backward + last * ranks / rank_of.size
+        work[INPUT, number] = np.maximum(work[BACKWARD, number] - weight, 0.0)
+        work[WEIGHT, number] = work[BACKWARD, number] - work[INPUT, number]
+    return work, work_of.ravel()
 
 
-@jit
-def least_makespans(order, work):
+def _chunk_times(
+    parts: np.ndarray, sharded: np.ndarray, counts: np.ndarray, shards: Shards
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return what passes of every distinct chunk take, and its longest last reduction [s].
+
+    Returns
+    -------
+    times : float64[3, chunk rows, cases]
+        Forward passes, backward passes, and what of these is for the weights.
+    longest : float64[chunk rows, cases]
+    """
+    busy = parts["forward"] + parts["backward"] + parts["recompute"] + parts["host"]
+    busy += parts["tensor_exposed"] + parts["context_exposed"] + parts["expert_exposed"]
+    ahead, last = parts["forward_pass"].copy(), np.zeros_like(busy)
+    behind = busy - ahead
+    own = np.flatnonzero(sharded >= 0)
+    if own.size:
+        moved = shards.parts[sharded[own]]
+        ahead[own] += moved["ahead"]
+        behind[own] += moved["exposed"] - moved["ahead"]
+        last[own] = moved["last"]
+    each = np.stack((ahead, behind, parts["weight_pass"]))  # [3, cases, parts]
+    times = np.zeros((3, counts.shape[0], sharded.size))
+    longest = np.zeros(times.shape[1:])
+    for row, number in zip(*np.nonzero(counts), strict=True):
+        times[:, row] += counts[row, number] * each[:, :, number]
+        np.maximum(longest[row], last[:, number], out=longest[row])
+    return times, longest
+
+
+def chunk_rows(rank_of: np.ndarray, chunks: Chunks) -> np.ndarray:
+    """Return the row of `chunks` that every stage of an order holds, int64[stages]."""
+    return np.resize(chunks.row, rank_of.size)
+
+
+def least_makespans(order: Order, work: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Bound from below how long a pipeline takes in every case, and what repetitions add [s].
 
     A rank works for as long as all its passes take, one after the other. With one copy of the model
@@ -153,77 +132,56 @@ def least_makespans(order, work):
     least, growth : float64[cases]
         For the micro-batches of the order, and for as many more as there are ranks.
     """
-    stages, ranks, cases = order.rank_of.size, order.first.size - 1, work.shape[2]
+    ranks, cases = order.first.size - 1, np.arange(work.shape[2])
+    both = work[FORWARD] + work[BACKWARD]
+    own = np.zeros((ranks, cases.size))
+    for stage, rank in enumerate(order.rank_of):
+        own[rank] += both[stage]
     each = order.micro_batches // order.copies  # all copies together have them
-    whole = order.copies == 1
-    for action in range(order.kind.size):
-        whole = whole and order.kind[action] != WEIGHT
-    least, growth = np.zeros(cases), np.zeros(cases)
-    for case in range(cases):
-        for rank in range(ranks):
-            ahead, own, begun = 0.0, 0.0, False
-            for stage in range(stages):
-                both = work[FORWARD, stage, case] + work[BACKWARD, stage, case]
-                begun = begun or order.rank_of[stage] == rank
-                if not begun and whole:
-                    ahead += both
-                if order.rank_of[stage] == rank:
-                    own += both
-            found = ahead + each * own
-            if found > least[case]:
-                least[case], growth[case] = found, ranks * own / order.copies
-    return least, growth
+    found = each * own
+    if order.copies == 1 and not (order.kind == WEIGHT).any():
+        passed = np.cumsum(both, axis=0)
+        first = np.argmax(order.rank_of == np.arange(ranks)[:, None], axis=1)
+        found[first > 0] += passed[first[first > 0] - 1]
+    slowest = found.argmax(axis=0)
+    return found[slowest, cases], ranks * own[slowest, cases] / order.copies
 
 
 @jit
-def close_one_f_one_b(layer_key, batches, more, sends, shards, keys, chunks, rows, waits):
-    """The same of 1F1B, in closed form, whatever the micro-batches.
+def one_f_one_b_times(work, work_of, case_of, batches, sends):
+    """Return what 1F1B takes in every case, in closed form, and what a further micro-batch adds.
 
     Parameters
     ----------
-    batches : int64, shape (strategies,)
+    work, work_of
+        Of `work_of_cases`.
+    case_of : int64[cases]
+        Case of these, for every one here.
+    batches : int64[cases]
         Micro-batches.
-    more : bool, shape (strategies,)
-        There may be more: these are more than stages, and the makespan a maximum of lines.
-    layer_key, sends, shards, keys, chunks, rows, waits
-        As of `run_schedules`. Nothing runs beside sends.
+    sends : float64[cases]
+        What a send between stages takes; nothing runs beside it [s].
+
+    Returns
+    -------
+    makespan, growth : float64[2, cases]
+        Without sends and with them; of `steepest` [s].
     """
-    stages = chunks.row.size
-    # Work is shared by strategies that differ in nothing but micro-batches.
-    alike = np.zeros(rows.size, np.int64)
-    work_of, leader = distinct_cases(layer_key, alike, sends, shards.row)
-    case_of, first = distinct_cases(layer_key, batches, sends, shards.row)
-    work = work_of_cases(np.arange(stages), layer_key, leader, keys, chunks, shards)
-    alone, with_sends = np.empty(first.size), np.empty(first.size)
-    growth, growth_with_sends = np.empty(first.size), np.empty(first.size)
+    cases, stages = case_of.size, work_of.size
+    makespan, growth = np.empty((2, cases)), np.empty((2, cases))
     forward, backward = np.empty(stages), np.empty(stages)
-    for case in range(first.size):
-        own = work_of[first[case]]
-        for stage in range(stages):
-            forward[stage], backward[stage] = work[FORWARD, stage, own], work[BACKWARD, stage, own]
-        count = batches[first[case]]
-        alone[case] = one_f_one_b_makespan(forward, backward, count)
-        growth[case] = steepest(forward, backward, count, alone[case])
-        for stage in range(1, stages):
-            forward[stage - 1] += sends[first[case]]
-            backward[stage] += sends[first[case]]
-        with_sends[case] = one_f_one_b_makespan(forward, backward, count)
-        growth_with_sends[case] = steepest(forward, backward, count, with_sends[case])
-    ahead = np.zeros(waits.flight.shape[1], np.int64)  # micro-batches ahead of a first backward
-    for stage in range(stages - 1, -1, -1):
-        ahead[chunks.stage_row[stage]] = stages - stage
-    right = np.ones(rows.size, np.bool_)
-    for i in range(rows.size):
-        row, case = rows[i], case_of[i]
-        wait = waits.of[row]
-        wait.batches, wait.makespan, wait.with_sends = batches[i], alone[case], with_sends[case]
-        wait.heads = wait.alone = 1.0
-        if more[i]:
-            wait.growth, wait.growth_with_sends = growth[case], growth_with_sends[case]
-            right[i] = wait.growth >= 0.0 and wait.growth_with_sends >= 0.0  # neither is NaN
-        for composition in range(ahead.size):
-            waits.flight[row, composition] = min(batches[i], ahead[composition])
-    return right
+    for case in range(cases):
+        for one in range(2):
+            send = sends[case] if one == 1 else 0.0
+            for stage in range(stages):
+                forward[stage] = work[FORWARD, work_of[stage], case_of[case]]
+                backward[stage] = work[BACKWARD, work_of[stage], case_of[case]]
+                forward[stage] += send if stage + 1 < stages else 0.0
+                backward[stage] += send if stage > 0 else 0.0
+            found = one_f_one_b_makespan(forward, backward, batches[case])
+            makespan[one, case] = found
+            growth[one, case] = steepest(forward, backward, batches[case], found)
+    return makespan, growth
 
 
 @jit
@@ -262,100 +220,7 @@ def boundary_sends(strategies, layer_key, keys, settings, network):
     return sends
 
 
-@jit
-def distinct_cases(layer_key, batches, sends, shard_row):
-    """Find the strategies that differ in work, micro-batches or sends.
-
-    Parameters
-    ----------
-    layer_key, batches, shard_row : int64, shape (strategies,)
-    sends : float64, shape (strategies,)
-
-    Returns
-    -------
-    case_of : int64, shape (strategies,)
-    first : int64, shape (cases,)
-        The first strategy of each case.
-    """
-    count = layer_key.size
-    asked, sent = np.full((ANSWERS, 4), -1, np.int64), np.zeros(ANSWERS)
-    case_of, first = np.empty(count, np.int64), np.empty(count, np.int64)
-    cases = 0
-    for i in range(count):
-        key, send, shards = layer_key[i], sends[i], shard_row[i]
-        mixed = key * 31 + 7 * batches[i] + 5 * shards + int(send * 1e9)
-        place = mixed & (ANSWERS - 1)
-        slot = asked[place]
-        known = slot[0] == key and slot[1] == batches[i] and slot[2] == shards
-        if not (known and sent[place] == send):
-            slot[0], slot[1], slot[2], slot[3] = key, batches[i], shards, cases
-            sent[place], first[cases] = send, i
-            cases += 1
-        case_of[i] = slot[3]
-    return case_of, first[:cases].copy()
-
-
-@jit
-def work_of_cases(rank_of, layer_key, first, keys, chunks, shards):
-    """Return what passes take in every case, float64[KINDS, stages, cases] [s]."""
-    work = np.empty((KINDS, rank_of.size, first.size))
-    for case in range(first.size):
-        parts = keys.parts[layer_key[first[case]]]
-        fill_work(work[:, :, case], rank_of, chunks, parts, shards, shards.row[first[case]])
-    return work
-
-
-@jit_inline
-def fill_work(work, rank_of, chunks, parts, shards, sharded):
-    """Write what the passes of every stage of an order take, float64[KINDS, stages] [s].
-
-    Parameters
-    ----------
-    work : ndarray
-        Result.
-    rank_of : int64, shape (stages,)
-        Rank of each stage. Those of a second copy of the model are its chunks again.
-    chunks : Chunks
-    parts : record array of PART, shape (parts,)
-    shards : Shards
-    sharded : int
-        Row of these; -1 where parameters are not sharded.
-    """
-    rows = chunks.counts.shape[0]
-    times, longest = np.zeros((KINDS, rows)), np.zeros(rows)
-    for row in range(rows):
-        for number in range(parts.size):
-            count, part = chunks.counts[row, number], parts[number]
-            if count == 0.0:
-                continue
-            busy = part.forward + part.backward + part.recompute + part.host
-            busy += part.tensor_exposed + part.context_exposed + part.expert_exposed
-            ahead, behind = part.forward_pass, busy - part.forward_pass
-            if sharded >= 0:
-                ahead += shards.parts[sharded, number].ahead
-                behind += (
-                    shards.parts[sharded, number].exposed - shards.parts[sharded, number].ahead
-                )
-                longest[row] = max(longest[row], shards.parts[sharded, number].last)
-            times[FORWARD, row] += count * ahead
-            times[BACKWARD, row] += count * behind
-            times[WEIGHT, row] += count * part.weight_pass
-    ranks = rank_of.max() + 1
-    last = np.zeros(ranks)  # of a stage's reductions, the longest: shows once a micro-batch
-    for stage in range(rank_of.size):
-        row, rank = chunks.row[stage % chunks.row.size], rank_of[stage]
-        last[rank] = max(last[rank], longest[row])
-    for stage in range(rank_of.size):
-        row = chunks.row[stage % chunks.row.size]
-        backward = times[BACKWARD, row] + last[rank_of[stage]] * ranks / rank_of.size
-        work[FORWARD, stage] = times[FORWARD, row]
-        work[BACKWARD, stage] = backward
-        work[INPUT, stage] = max(backward - times[WEIGHT, row], 0.0)
-        work[WEIGHT, stage] = backward - work[INPUT, stage]
-
-
-@jit_inline
-def kept_bytes(order, chunks, parts):
+def kept_bytes(order: Order, chunks: Chunks, parts: np.ndarray) -> np.ndarray:
     """Return what a forward pass of every stage keeps, float64[2, stages] [B].
 
     Until the gradients of its input are there, and until those of its weights.
@@ -364,71 +229,48 @@ def kept_bytes(order, chunks, parts):
     of products are read for those, with the gradients of what they put out, which take the place of
     the rest. Of the logits only their gradients wait.
     """
-    stages = order.rank_of.size
-    size = np.zeros((2, stages))
-    for stage in range(stages):
-        held = chunks.counts[chunks.row[stage % chunks.row.size]]
-        for number in range(held.size):
-            logits = held[number] * parts[number].logits
-            size[0, stage] += (1.0 - LOGIT_GRADIENTS) * logits
-            size[1, stage] += held[number] * parts[number].activations + LOGIT_GRADIENTS * logits
-    return size
+    held = chunks.counts[chunk_rows(order.rank_of, chunks)]
+    logits = held @ parts["logits"]
+    waiting = held @ parts["activations"] + LOGIT_GRADIENTS * logits
+    return np.stack(((1.0 - LOGIT_GRADIENTS) * logits, waiting))
 
 
-@jit_inline
-def chunk_rows(order, chunks):
-    """Return the row of `chunks` that every stage of an order holds, int64[stages]."""
-    return chunks.row[np.arange(order.rank_of.size) % chunks.row.size]
-
-
-@jit
-def write_flight(flight, order, held, moments, chunks, parts):
-    """Write how many micro-batches stages of every composition keep, by bytes of activations.
+def flights(order: Order, chunks: Chunks, parts: np.ndarray, compositions: int) -> np.ndarray:
+    """Return how many micro-batches stages of every composition keep, by bytes of activations.
 
     Parameters
     ----------
-    flight : float64[compositions]
-        Result.
-    order, chunks
-        As of `run_schedules`.
-    held, moments
-        Of `perfmodel.kernels.pipeline.held.fullest`, by row of `chunks`.
-    parts : record array of PART, shape (parts,)
+    order : Order
+    chunks : Chunks
+    parts : record array of PART, shape (cases, parts)
+    compositions : int
+        At least as many as the chunks' stages have.
+
+    Returns
+    -------
+    float64[cases, compositions]
     """
-    size, whole = np.zeros(chunks.counts.shape[0]), np.zeros(moments.size - 1)
-    for row in range(size.size):
-        for number in range(parts.size):
-            size[row] += chunks.counts[row, number] * parts[number].activations
-    for stage in range(order.rank_of.size):
-        whole[order.rank_of[stage]] += size[chunks.row[stage % chunks.row.size]]
-    for rank in range(whole.size):
-        most = 0.0
-        for moment in range(moments[rank], moments[rank + 1]):
-            kept = 0.0
-            for row in range(size.size):
-                kept += held[moment, row] * size[row]
-            most = max(most, kept)
-        composition = chunks.stage_row[rank]
-        if whole[rank] > 0.0:
-            flight[composition] = max(flight[composition], most / whole[rank])
+    rows, row_of = np.arange(chunks.counts.shape[0]), chunk_rows(order.rank_of, chunks)
+    held, begin = fullest(order.first, order.kind, row_of[order.stage], rows.size)
+    size = parts["activations"] @ chunks.counts.T
+    found = np.zeros((size.shape[0], compositions))
+    for rank, composition in enumerate(chunks.stage_row):
+        own = (row_of[order.rank_of == rank, None] == rows).sum(axis=0)
+        most = (size @ held[begin[rank] : begin[rank + 1]].T).max(axis=1)
+        whole = size @ own
+        share = np.divide(most, whole, out=np.zeros_like(most), where=whole > 0.0)
+        np.maximum(found[:, composition], share, out=found[:, composition])
+    return found
 
 
-@jit_inline
-def heads_in_flight(order):
+def heads_in_flight(order: Order) -> float:
     """Return how many micro-batches keep their logits at most, by bytes."""
-    stages = order.rank_of.size
-    first, second = np.zeros(stages), np.zeros(stages)
-    last = stages // order.copies - 1
-    first[last], second[last] = 1.0 - LOGIT_GRADIENTS, LOGIT_GRADIENTS
-    return peaks(order, first, second).max()
+    last = order.rank_of.size // order.copies - 1
+    change = np.array([1.0, -1.0, LOGIT_GRADIENTS - 1.0, -LOGIT_GRADIENTS])  # by kind
+    return float(np.cumsum(change[order.kind[order.stage == last]]).max())
 
 
-@jit_inline
-def alone_passes(order):
+def alone_passes(order: Order) -> float:
     """Return the share of forward and backward passes that do not run in pairs [1]."""
-    pairs, weights = 0, 0
-    for action in range(order.kind.size):
-        pairs += order.paired[action]
-        weights += order.kind[action] == WEIGHT
-    passes = order.kind.size - weights
-    return 1.0 - 2.0 * pairs / passes
+    passes = np.count_nonzero(order.kind != WEIGHT)
+    return 1.0 - 2.0 * int(order.paired.sum()) / passes

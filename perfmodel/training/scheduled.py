@@ -8,7 +8,7 @@ All others run in `perfmodel.kernels.pipeline`, each distinct order once per dis
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from perfmodel.base.columns import Flags, Integers
 from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.strategy.distinct import distinct_keys
-from perfmodel.strategy.pipelines import named_pipeline
+from perfmodel.strategy.pipelines import Pipeline, named_pipeline
 
 if TYPE_CHECKING:
     from perfmodel.kernels.collective.table import Network
+    from perfmodel.kernels.pipeline.actions import Order
     from perfmodel.kernels.step.scheduled import Chunks
     from perfmodel.kernels.step.shards import Shards
     from perfmodel.kernels.step.tables import KeyTables, Waits
@@ -47,41 +48,44 @@ def pipeline_waits(
     prices = prices_of(work, keys, settings, network, chosen)
     leader, kind = distinct_pipelines(work, chosen, prices)
     first = Problem(work, keys, settings, chosen, prices).part(leader)
-    batches, lines = lines_of(first)
-    begin = np.cumsum(lines) - lines
-    waits = no_waits(batches.size, int(np.diff(work.stage_offset).max()))
-    pipeline = np.repeat(np.arange(leader.size), lines)
-    right = run_events(first.part(pipeline), batches, waits, bounds)
-    if not right.all():  # of what does not repeat itself, all batches run
-        odd = np.unique(pipeline[~right])
-        batches, begins = work.families.micro_batches(first.chosen[odd])
-        begin[odd], lines[odd] = pipeline.size + begins[:-1], np.diff(begins)
+    begin, lines = np.zeros((2, leader.size), np.int64)
+    waits, left = no_waits(0, int(np.diff(work.stage_offset).max())), np.arange(leader.size)
+    for filled in FILLED:  # what has not settled by then runs for longer
+        batches, lines[left] = lines_of(first.part(left), filled)
+        begin[left] = waits.of.size + np.cumsum(lines[left]) - lines[left]
+        pipeline = np.repeat(left, lines[left])
         more = no_waits(batches.size, waits.flight.shape[1])
-        run_events(first.part(np.repeat(odd, lines[odd])), batches, more, repeat=False)
-        flight = np.concatenate((waits.flight, more.flight))
-        waits = waits._replace(of=np.concatenate((waits.of, more.of)).view(np.recarray))
-        waits = waits._replace(flight=flight)
+        right = run_events(first.part(pipeline), batches, more, bounds, filled)
+        found = np.concatenate((waits.of, more.of)).view(np.recarray)
+        waits = waits._replace(of=found, flight=np.concatenate((waits.flight, more.flight)))
+        left = np.unique(pipeline[~right])
+        if not left.size:
+            break
     work.strategies.waits[chosen], work.strategies.lines[chosen] = begin[kind], lines[kind]
     return waits
 
 
-def lines_of(problem: Problem) -> tuple[Integers, Integers]:
+def lines_of(problem: Problem, filled: int) -> tuple[Integers, Integers]:
     """Return the micro-batches with which pipelines have to run, and how many there are of each.
 
     Those of all strategies of their families, ascending, but for what follows from fewer: the last
-    one stands for all further ones.
+    one, with at least `filled` per stage, stands for all further ones.
     """
     batches, begin = problem.work.families.micro_batches(problem.chosen)
     size = np.diff(begin)
     pipeline = np.repeat(np.arange(size.size), size)
-    columns = problem.part(pipeline).columns()
-    stages = columns["pipeline_parallel"]
-    follows = batches >= FILLED * stages
-    follows &= closes(columns) | (repeats_itself(columns, batches) & (batches % stages == 0))
+    follows = goes_on(problem.part(pipeline).columns(), batches, filled)
     place = np.arange(batches.size) - begin[pipeline]
     alone = np.where(follows, -1, place)
     lines = np.minimum(np.maximum.reduceat(alone, begin[:-1]) + 2, size)
     return batches[place < lines[pipeline]], lines
+
+
+def goes_on(columns: Mapping[str, Integers], batches: Integers, filled: int) -> Flags:
+    """Tell which pipelines say of `filled` micro-batches per stage what all further ones add."""
+    stages = columns["pipeline_parallel"]
+    alike = repeats_itself(columns, batches) & (batches % stages == 0)
+    return (batches >= filled * stages) & (closes(columns) | alike)
 
 
 def closes(columns: Mapping[str, Integers]) -> Flags:
@@ -247,7 +251,7 @@ SCHEDULED_BY = (
 
 
 def run_events(
-    problem: Problem, batches: Integers, waits: Waits, bounds: bool = False, repeat: bool = True
+    problem: Problem, batches: Integers, waits: Waits, bounds: bool, filled: int
 ) -> Flags:
     """Fill `waits`, a row for each of the pipelines with so many micro-batches.
 
@@ -259,8 +263,8 @@ def run_events(
         Result: for so many micro-batches, or for fewer and what each further one adds.
     bounds : bool
         Bound from below what has no closed form.
-    repeat : bool
-        Run fewer micro-batches of what repeats itself.
+    filled : int
+        Micro-batches per stage that run, at most, of what repeats itself.
 
     Returns
     -------
@@ -272,30 +276,29 @@ def run_events(
     1F1B has a closed form for stages of any length; beyond p micro-batches it is a maximum of
     lines, and once that grows as the steepest of them does, by the time of the slowest stage for
     each, it is that line for good. Most others repeat themselves, p micro-batches
-    at a time: where there are many, so few run as fill and drain the pipeline and show three
-    repetitions. If everything in two of them comes later than in the one before by the same time,
-    so it does in all that are left out. What is kept has long been at its most.
+    at a time: where there are many, so few run as fill and drain the pipeline and show two
+    repetitions. If all that is waited for comes later in one of them than in the one before by the
+    same time, so it does in all that are left out. What is kept has long been at its most.
     """
     from perfmodel.kernels.work import expect
 
     columns = problem.columns()
     stages = columns["pipeline_parallel"]
     closed = closes(columns)
-    left = np.zeros_like(batches)
-    if repeat:
-        left = np.maximum(batches // stages - FILLED, 0) * stages
-        left *= repeats_itself(columns, batches)
-        left[closed] = np.maximum(batches - FILLED * stages, 0)[closed]
+    left = np.maximum(batches // stages - filled, 0) * stages
+    left *= repeats_itself(columns, batches)
+    left[closed] = np.maximum(batches - filled * stages, 0)[closed]
+    more = (left > 0) | goes_on(columns, batches, filled)
     few = closed | bounds
     passes = stages * columns["virtual_pipeline"] * np.where(few, 1, batches - left)
     expect(pipeline_passes=float(passes.sum()) / 4.0)
     right = np.ones(batches.size, bool)
     rows = np.flatnonzero(closed)
     if rows.size:
-        right[rows] = run_closed(problem, rows, (batches - left)[rows], left[rows] > 0, waits)
+        right[rows] = run_closed(problem, rows, (batches - left)[rows], more[rows], waits)
     rows = np.flatnonzero(~closed)
     run = (batches - left)[rows]
-    right[rows] = run_orders(problem, rows, run, left[rows] > 0, waits, bounds)
+    right[rows] = run_orders(problem, rows, run, more[rows], waits, bounds)
     return right
 
 
@@ -303,8 +306,9 @@ UNEVEN_CLOSED = ("1f1b",)
 """Schedules with a closed form for stages of any length."""
 REPEATING = ("interleaved", "zb_h1")
 """Schedules in which p micro-batches after p are treated alike, however many there are."""
-FILLED = 5
-"""Micro-batches per stage that fill a pipeline, drain it, and show what it repeats."""
+FILLED = (4, 16, 1 << 40)
+"""Micro-batches per stage that fill a pipeline, drain it, and show what it repeats; those that run
+where that does not show; and in the end all."""
 
 
 class Blocks(NamedTuple):
@@ -353,21 +357,63 @@ def run_closed(
     right = np.ones(rows.size, bool)
     kinds, blocks = blocks_of(problem, rows, batches, ORDERED_BY[:2])
     for number, own in blocks:
-        layer_key, sends, shards = problem.part(rows[own]).prices
+        prices, count = problem.part(rows[own]).prices, batches[own]
         chunks = chunks_of(problem.work, int(kinds["pipeline"][number]))
-        with kernel_work(pipeline_passes=chunks.row.size * own.size):
-            right[own] = kernel.close_one_f_one_b(
-                layer_key,
-                batches[own],
-                more[own],
-                sends,
-                shards,
-                problem.keys,
-                chunks,
-                rows[own],
-                waits,
-            )
+        stages = chunks.row.size
+        # Work is shared by strategies that differ in nothing but micro-batches or sends.
+        shared, leader = distinct_cases(prices.layer_key, prices.shards.row)
+        case_of, first = distinct_cases(shared, count, prices.sends)
+        with kernel_work(pipeline_passes=stages * own.size):
+            work = work_of_prices(problem, prices, leader, np.arange(stages), chunks)
+            asked = shared[first], count[first], prices.sends[first]
+            makespan, growth = kernel.one_f_one_b_times(*work, *asked)
+        ahead = np.zeros(waits.flight.shape[1], np.int64)  # micro-batches ahead of a first backward
+        ahead[chunks.stage_row[::-1]] = np.arange(1, stages + 1)
+        answer = Answer(makespan[:, case_of], growth[:, case_of], count, 1.0, 1.0)
+        right[own] = write_answer(waits, rows[own], more[own], answer)
+        waits.flight[rows[own]] = np.minimum(count[:, None], ahead)
     return right
+
+
+class Answer(NamedTuple):
+    """What pipelines come to."""
+
+    makespan: NDArray[np.float64]  # [2, n]: without sends, and with them [s]
+    growth: NDArray[np.float64]  # [2, n]: what each further micro-batch adds; NaN: not known [s]
+    batches: Integers | int  # with which they ran
+    heads: float  # micro-batches that keep their logits at most
+    alone: float  # share of passes that do not run in pairs
+
+
+def write_answer(waits: Waits, rows: Integers, more: Flags, answer: Answer) -> Flags:
+    """Write rows of `Waits`, and tell which are right: all but where `more` does not add alike."""
+    wait = np.zeros(rows.size, waits.of.dtype)
+    wait["makespan"], wait["with_sends"] = answer.makespan
+    wait["batches"], wait["heads"], wait["alone"] = answer.batches, answer.heads, answer.alone
+    growth = np.where(more, answer.growth, 0.0)
+    wait["growth"], wait["growth_with_sends"] = growth
+    waits.of[rows] = wait
+    return (growth[0] >= 0.0) & (growth[1] >= 0.0)  # neither is NaN
+
+
+def distinct_cases(*columns: NDArray[Any]) -> tuple[Integers, Integers]:
+    """Find the rows that differ in some columns: which each one is, and the first of each."""
+    code = np.zeros(columns[0].size, np.int64)
+    for column in columns:
+        values, rank = np.unique(column, return_inverse=True)
+        code = code * values.size + rank
+    _, first, case_of = np.unique(code, return_index=True, return_inverse=True)
+    return case_of, first
+
+
+def work_of_prices(
+    problem: Problem, prices: Prices, first: Integers, rank_of: Integers, chunks: Chunks
+) -> tuple[NDArray[np.float64], Integers]:
+    """Return `work_of_cases` of some of these."""
+    from perfmodel.kernels.step.scheduled import work_of_cases
+
+    parts, shards = problem.keys.parts[prices.layer_key[first]], prices.shards
+    return work_of_cases(rank_of, parts, shards.row[first], chunks, shards)
 
 
 def run_orders(
@@ -397,41 +443,78 @@ def run_orders(
     ndarray of bool, shape (n,)
         Whether a row is right: not where what does not run does not follow.
     """
-    from perfmodel.kernels.pipeline.repetition import SHOWN, repetitions
-    from perfmodel.kernels.step import scheduled as kernel
     from perfmodel.kernels.work import kernel_work
 
     right = np.ones(rows.size, bool)
-    if not rows.size:
-        return right
-    work = problem.work
     kinds, blocks = blocks_of(problem, rows, batches, ORDERED_BY)
     for number, own in blocks:
-        layer_key, sends, shards = problem.part(rows[own]).prices
         name = list(SCHEDULE_FACTS)[int(kinds["pipeline_schedule"][number])]
         ranks, virtual = (int(kinds[it][number]) for it in ORDERED_BY[1:3])
         count, group = int(kinds["batches"][number]), int(kinds["group"][number])
-        with kernel_work(pipeline_passes=3 * ranks * virtual * count * (2 + own.size // 4)):
-            order, program = work.grid.table or named_pipeline(name, ranks, count, virtual, group)
-            steady = np.empty((SHOWN, 0), np.int64)
-            if more[own].any() and not bounds:
-                steady = repetitions(order, program, ranks)
-            right[own] = kernel.run_schedules(
-                order,
-                program,
-                steady,
-                more[own],
-                layer_key,
-                sends,
-                shards,
-                problem.keys,
-                chunks_of(work, int(kinds["pipeline"][number])),
-                sends_are_hidden(name, problem.settings),
-                bounds,
-                rows[own],
-                waits,
-            )
+        chunks = chunks_of(problem.work, int(kinds["pipeline"][number]))
+        prices = problem.part(rows[own]).prices
+        case_of, first = distinct_cases(prices.layer_key, prices.shards.row, prices.sends)
+        with kernel_work(pipeline_passes=3 * ranks * virtual * count * (2 + first.size // 4)):
+            from perfmodel.kernels.step.scheduled import alone_passes, flights, heads_in_flight
+
+            pipeline = problem.work.grid.table or named_pipeline(name, ranks, count, virtual, group)
+            order = pipeline.order
+            work = work_of_prices(problem, prices, first, order.rank_of, chunks)
+            keeps = 0.0 if sends_are_hidden(name, problem.settings) else 1.0
+            sends, repeats = prices.sends[first], bool(more[own].any())
+            if bounds:
+                makespan, growth = bounds_of(order, *work)
+            else:
+                makespan, growth = run_cases(pipeline, *work, sends, keeps, repeats)
+            growth /= ranks
+            parts = problem.keys.parts[prices.layer_key[first]]
+            flight = flights(order, chunks, parts, waits.flight.shape[1])
+            about = order.micro_batches, heads_in_flight(order), alone_passes(order)
+        answer = Answer(makespan[:, case_of], growth[:, case_of], *about)
+        right[own] = write_answer(waits, rows[own], more[own], answer)
+        waits.flight[rows[own]] = flight[case_of]
     return right
+
+
+def run_cases(
+    pipeline: Pipeline,
+    work: NDArray[np.float64],
+    work_of: Integers,
+    sends: NDArray[np.float64],
+    keeps: float,
+    repeats: bool,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return how long a pipeline takes, and what repetitions add, each float64[2, cases] [s].
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+    work, work_of
+        Of `perfmodel.kernels.step.scheduled.work_of_cases`.
+    sends, keeps
+        As of `perfmodel.kernels.pipeline.paced.paced_makespans`.
+    repeats : bool
+        It repeats itself, p micro-batches at a time.
+    """
+    from perfmodel.kernels.pipeline.paced import paced_makespans, steps_of
+    from perfmodel.kernels.pipeline.repetition import repetitions
+
+    order, program = pipeline
+    steady = repetitions(order, program, order.first.size - 1) if repeats else None
+    kinds, works, cases = work.shape
+    row_of = np.arange(kinds)[:, None] * works + work_of
+    steps = steps_of(program, row_of, steady)
+    return paced_makespans(*steps, work.reshape(-1, cases), sends, keeps)
+
+
+def bounds_of(
+    order: Order, work: NDArray[np.float64], work_of: Integers
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the same, each at least."""
+    from perfmodel.kernels.step.scheduled import least_makespans
+
+    least, growth = least_makespans(order, work[:, work_of])
+    return np.stack((least, least)), np.stack((growth, growth))
 
 
 ORDERED_BY = ("pipeline_schedule", "pipeline_parallel", "virtual_pipeline", "batches", "group")

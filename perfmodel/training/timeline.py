@@ -99,7 +99,7 @@ def pipeline_timeline(
         grid["data_parallel"][0] * grid["micro_batch_size"][0]
     )
     with kernel_work(pipeline_passes=3 * stages * batches * int(grid["virtual_pipeline"][0])):
-        from perfmodel.kernels.pipeline.events import KINDS, Durations, run_order
+        from perfmodel.kernels.pipeline.events import Durations, run_order
         from perfmodel.kernels.pipeline.held import held_over_time, peaks
         from perfmodel.kernels.step.scheduled import kept_bytes, work_of_cases
 
@@ -114,12 +114,14 @@ def pipeline_timeline(
         chunks = chunks_of(work, 0)
         first = np.zeros(1, np.int64)
         layer, send, shards = prices_of(work, keys, settings, network, first)
-        passes = work_of_cases(order.rank_of, layer, first, keys, chunks, shards)
-        bytes_kept = kept_bytes(order, chunks, keys.parts[layer[0]])
-        sends = np.full((KINDS, order.rank_of.size, 1), send[0] if stages > 1 else 0.0)
+        parts = keys.parts[layer]
+        works, work_of = work_of_cases(order.rank_of, parts, shards.row, chunks, shards)
+        passes = works[:, work_of, 0]
+        bytes_kept = kept_bytes(order, chunks, parts[0])
+        sends = np.full_like(passes, send[0] if stages > 1 else 0.0)
         hidden = sends_are_hidden(schedule, settings)
         kept_busy = 0.0 if hidden else 1.0
-        durations = Durations(passes, sends, np.empty((0, 0, 1)), kept_busy, 0.0)
+        durations = Durations(passes, sends, np.empty((0, 0)), kept_busy, 0.0)
         timeline = run_order(order, pipeline.program, durations)
         most = peaks(order, *bytes_kept)
         ones = np.full(order.rank_of.size, stages / order.rank_of.size)
@@ -135,8 +137,8 @@ def pipeline_timeline(
             StagePasses(
                 stage,
                 tuple(int(layers[chunk % count]) for chunk in own),
-                float(passes[0, own, 0].sum()),
-                float(passes[1, own, 0].sum()),
+                float(passes[0, own].sum()),
+                float(passes[1, own].sum()),
                 float(timeline.busy[stage]),
                 float(timeline.sending[stage]),
                 float(timeline.idle[stage]),

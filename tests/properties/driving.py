@@ -134,7 +134,7 @@ def training(random: np.random.Generator) -> None:
 
 def pipelines(random: np.random.Generator) -> None:
     """Every schedule, its passes over uneven stages, what ranks keep, and closed forms."""
-    from perfmodel.kernels.pipeline import closed, events, held, link, orders, repetition
+    from perfmodel.kernels.pipeline import closed, events, held, link, orders, paced, repetition
 
     for schedule, name in enumerate(SCHEDULES):
         chunks = usual_chunks(name)
@@ -142,14 +142,14 @@ def pipelines(random: np.random.Generator) -> None:
             order = orders.make_order(schedule, ranks, chunks, batches, ranks)
             program = link.link_order(order)
             stages = order.rank_of.size
-            work = random_durations(random, stages, 3)
             steady = repetition.repetitions(order, program, ranks)
-            events.paced_makespans(program, work, steady)
-            events.makespans(program, work)
+            steps = paced.steps_of(program, np.arange(4 * stages).reshape(4, -1), steady)
+            work, sends = random.uniform(0.1, 2.0, (4 * stages, 3)), random.uniform(0.0, 0.5, 3)
+            paced.paced_makespans(*steps, work, sends, 1.0)
             timeline = events.run_order(order, program, random_durations(random, stages))
             until_input, until_weight = random.uniform(0.0, 1.0, (2, stages))
             held.peaks(order, until_input, until_weight)
-            held.fullest(order, np.arange(stages) % 2, 2)
+            held.fullest(order.first, order.kind, order.stage % 2, 2)
             held.held_over_time(order, timeline, until_input, until_weight)
             closed.most_held(schedule, ranks, chunks, batches, ranks)
             closed.equal_bubble(schedule, ranks, chunks, batches, 1.0, 1.0, 0.7, 2.5)

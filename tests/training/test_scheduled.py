@@ -17,6 +17,7 @@ from perfmodel.strategy.pipelines import named_pipeline
 from perfmodel.strategy.single import one_strategy
 from perfmodel.training import scheduled
 from perfmodel.training.project import Workload, project_grid
+from perfmodel.training.scheduled import FILLED
 
 NAMED = tuple(name for name in SCHEDULE_FACTS if name != "table")
 RUN = {"global_batch_size": 64, "sequence_length": 2048}
@@ -195,13 +196,13 @@ def test_every_schedule_may_be_asked_for(model):
 
 @pytest.mark.parametrize("split", ["8,9,9,6", "9,8,8,7", "6,9,9,8", "4,5,5,4,4,4,4,2"])
 def test_pipelines_that_repeat_themselves_run_as_if_to_the_end(model, h100, split, monkeypatch):
-    """Runs of some micro-batches, extended, are those of all."""
+    """Runs of some micro-batches, extended, are those of all; those of just as many, too."""
     virtual = {"virtual_pipeline": 2} if split.count(",") == 7 else {}
     framework = replace(load_framework("megatron"), stage_split=split)
     rows = [
         {"pipeline_parallel": 4, **virtual, "recompute": level, "global_batch_size": batch}
         for level in ("none", "full")
-        for batch in (56, 128, 512)
+        for batch in (8 * FILLED[0], 56, 128, 512)
     ]
     extended = project_rows(model, h100, rows, framework)
     for name in ("REPEATING", "UNEVEN_CLOSED"):

@@ -6,7 +6,8 @@ import numpy as np
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.pipelines import SCHEDULE_FACTS, SCHEDULES
-from perfmodel.kernels.pipeline.events import KINDS, Durations
+from perfmodel.kernels.pipeline.actions import KINDS
+from perfmodel.kernels.pipeline.events import Durations
 from perfmodel.strategy.pipelines import Pipeline, named_pipeline
 
 MOST_RANKS, MOST_MICRO_BATCHES = 6, 20
@@ -28,11 +29,11 @@ def random_pipeline(random: np.random.Generator, schedule: str | None = None) ->
             continue
 
 
-def random_durations(random: np.random.Generator, stages: int, cases: int = 1) -> Durations:
+def random_durations(random: np.random.Generator, stages: int) -> Durations:
     """Return durations of uneven stages, a share of them without sends, without overlap."""
-    work = random.uniform(0.1, 2.0, (KINDS, stages, cases))
-    send = random.uniform(0.0, 0.5, (KINDS, stages, cases)) * random.integers(0, 2)
+    work = random.uniform(0.1, 2.0, (KINDS, stages))
+    send = random.uniform(0.0, 0.5, (KINDS, stages)) * random.integers(0, 2)
     pairs = stages * int(random.integers(0, 2))
-    together = random.uniform(0.2, 3.0, (pairs, pairs, cases))
+    together = random.uniform(0.2, 3.0, (pairs, pairs))
     shares = random.choice([0.0, 0.3, 1.0], 2)
     return Durations(work, send, together, float(shares[0]), float(shares[1]))

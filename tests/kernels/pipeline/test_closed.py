@@ -9,6 +9,7 @@ import pytest
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.pipelines import SCHEDULES
+from perfmodel.kernels.pipeline.actions import KINDS
 from perfmodel.kernels.pipeline.closed import (
     Ends,
     ends_wait,
@@ -20,15 +21,10 @@ from perfmodel.kernels.pipeline.closed import (
     slowest_time,
     zb_h2_wait,
 )
-from perfmodel.kernels.pipeline.events import (
-    KINDS,
-    Durations,
-    makespans,
-    plain_durations,
-    run_order,
-)
+from perfmodel.kernels.pipeline.events import Durations, plain_durations, run_order
 from perfmodel.kernels.pipeline.held import peaks
 from perfmodel.strategy.pipelines import named_pipeline, usual_group
+from perfmodel.training.scheduled import run_cases
 
 TIMES = (1.0, 2.0, 3.0, 5.0)
 CHUNKS = {
@@ -68,7 +64,7 @@ def test_bubbles_of_equal_stages(schedule):
                     continue
                 held += 1
                 times = plain_durations(*(np.full(stages, time) for time in (f, i, w)))
-                times = times._replace(together=np.full((stages, stages, 1), together))
+                times = times._replace(together=np.full((stages, stages), together))
                 timeline = run_order(pipeline.order, pipeline.program, times)
                 assert timeline.idle.max() == pytest.approx(own, abs=1e-9)
     assert (held > 20) == (schedule not in WITHOUT)
@@ -124,7 +120,9 @@ def test_a_last_rank_that_is_slowest_sets_the_pace(schedule):
         forward[-1], backward[-1] = forward.max(), backward.max()
         assert last_is_slowest(forward, backward)
         pipeline = named_pipeline(schedule, ranks, micro_batches, chunks)
-        times = plain_durations(np.tile(forward, chunks), np.tile(backward, chunks), np.zeros(99))
+        times = plain_durations(
+            np.tile(forward, chunks), np.tile(backward, chunks), np.zeros(ranks * chunks)
+        )
         makespan = run_order(pipeline.order, pipeline.program, times).makespan
         assert slowest_time(forward, backward, chunks, micro_batches) == pytest.approx(makespan)
 
@@ -143,12 +141,12 @@ def test_gpipe_with_any_stages_and_sends():
     random = np.random.default_rng(6)
     for _ in range(200):
         stages, micro_batches = int(random.integers(1, 8)), int(random.integers(1, 20))
-        work = random.uniform(0.1, 2.0, (KINDS, stages, 1))
-        send = random.uniform(0.0, 1.0, (KINDS, stages, 1))
+        work = random.uniform(0.1, 2.0, (KINDS, stages))
+        send = random.uniform(0.0, 1.0, (KINDS, stages))
         pipeline = named_pipeline("gpipe", stages, micro_batches)
-        durations = Durations(work, send, np.empty((0, 0, 1)), 0.0, 0.0)
+        durations = Durations(work, send, np.empty((0, 0)), 0.0, 0.0)
         makespan = run_order(pipeline.order, pipeline.program, durations).makespan
-        own = gpipe_time(*work[:2, :, 0], *send[:2, :, 0], micro_batches)
+        own = gpipe_time(*work[:2], *send[:2], micro_batches)
         assert own == pytest.approx(makespan)
 
 
@@ -157,14 +155,14 @@ def test_1f1b_of_any_stages_and_sends():
     random = np.random.default_rng(7)
     for _ in range(600):
         stages, micro_batches = int(random.integers(1, 9)), int(random.integers(1, 25))
-        work = random.uniform(0.1, 2.0, (KINDS, stages, 1)) ** random.integers(1, 5)
-        send = random.uniform(0.0, 1.0, (KINDS, stages, 1)) * random.integers(0, 2)
+        work = random.uniform(0.1, 2.0, (KINDS, stages)) ** random.integers(1, 5)
+        send = random.uniform(0.0, 1.0, (KINDS, stages)) * random.integers(0, 2)
         pipeline = named_pipeline("1f1b", stages, micro_batches)
-        durations = Durations(work, send, np.empty((0, 0, 1)), 1.0, 0.0)
+        durations = Durations(work, send, np.empty((0, 0)), 1.0, 0.0)
         makespan = run_order(pipeline.order, pipeline.program, durations).makespan
-        forward, backward = work[:2, :, 0].copy()
-        forward[:-1] += send[0, :-1, 0]
-        backward[1:] += send[1, 1:, 0]
+        forward, backward = work[:2].copy()
+        forward[:-1] += send[0, :-1]
+        backward[1:] += send[1, 1:]
         own = one_f_one_b_makespan(forward, backward, micro_batches)
         assert own == pytest.approx(makespan, rel=1e-12)
 
@@ -187,8 +185,8 @@ def test_first_and_last_chunks_of_any_length(schedule):
         work[:2, 0] += ends[2:4]
         work[:2, -1] += ends[4:]
         pipeline = named_pipeline(schedule, ranks, int(micro_batches), chunks)
-        durations = Durations(work, np.zeros_like(work), np.empty((0, 0, cases)), 0.0, 0.0)
-        run = makespans(pipeline.program, durations)
+        stages, none = np.arange(ranks * chunks), np.zeros(cases)
+        run = run_cases(pipeline, work, stages, none, 0.0, False)[0][0]
         slowest = work[:2].sum(axis=0).reshape(chunks, ranks, cases).sum(axis=0).max(axis=0)
         for case in range(cases):
             own = ends_wait(

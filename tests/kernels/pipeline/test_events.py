@@ -7,25 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD
-from perfmodel.kernels.pipeline.events import (
-    BLOCK,
-    KINDS,
-    Durations,
-    makespans,
-    plain_durations,
-    run_order,
-)
+from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, KINDS
+from perfmodel.kernels.pipeline.events import Durations, plain_durations, run_order
 from perfmodel.strategy.pipelines import named_pipeline
 from tests.kernels.pipeline.cases import random_durations, random_pipeline
 
 
 def durations(forward, backward, send=0.0, sender=0.0, receiver=0.0, together=None):
     stages = len(forward)
-    work = np.zeros((KINDS, stages, 1))
-    work[FORWARD, :, 0], work[BACKWARD, :, 0] = forward, backward
-    pairs = np.empty((0, 0, 1)) if together is None else np.full((stages, stages, 1), together)
-    return Durations(work, np.full((KINDS, stages, 1), send), pairs, sender, receiver)
+    work = np.zeros((KINDS, stages))
+    work[FORWARD], work[BACKWARD] = forward, backward
+    pairs = np.empty((0, 0)) if together is None else np.full((stages, stages), together)
+    return Durations(work, np.full((KINDS, stages), send), pairs, sender, receiver)
 
 
 def run(schedule, ranks, micro_batches, *arguments, **named):
@@ -86,11 +79,11 @@ def test_work_is_conserved_and_waiting_is_the_rest():
         pipeline = random_pipeline(random)
         order = pipeline.order
         given_times = random_durations(random, order.rank_of.size)
-        given_times = given_times._replace(together=np.empty((0, 0, 1)))
+        given_times = given_times._replace(together=np.empty((0, 0)))
         timeline = run_order(order, pipeline.program, given_times)
         for rank in range(order.first.size - 1):
             own = slice(order.first[rank], order.first[rank + 1])
-            work = given_times.work[order.kind[own], order.stage[own], 0].sum()
+            work = given_times.work[order.kind[own], order.stage[own]].sum()
             assert timeline.busy[rank] == pytest.approx(work)
             assert (np.diff(timeline.start[own]) >= 0).all()
             assert (timeline.start[own][1:] >= timeline.end[own][:-1]).all()
@@ -114,23 +107,7 @@ def test_nothing_ends_earlier_where_anything_takes_longer(seed):
     assert (second.end >= first.end * (1 - 1e-12)).all()
 
 
-@pytest.mark.parametrize("cases", [1, BLOCK - 1, BLOCK, 3 * BLOCK + 1])
-def test_many_cases_are_single_ones(cases):
-    random = np.random.default_rng(cases)
-    for _ in range(20):
-        pipeline = random_pipeline(random)
-        many = random_durations(random, pipeline.order.rank_of.size, cases)
-        found = makespans(pipeline.program, many)
-        for case in range(cases):
-            alone = many._replace(
-                work=many.work[..., case : case + 1].copy(),
-                send=many.send[..., case : case + 1].copy(),
-                together=many.together[..., case : case + 1].copy(),
-            )
-            assert run_order(pipeline.order, pipeline.program, alone).makespan == found[case]
-
-
 def test_backward_passes_take_as_long_as_their_parts():
     times = plain_durations(np.array([1.0]), np.array([2.0]), np.array([3.0]))
-    assert times.work[:, 0, 0].tolist() == [1, 5, 2, 3]
+    assert times.work[:, 0].tolist() == [1, 5, 2, 3]
     assert not times.send.any()

@@ -48,7 +48,7 @@ def test_the_fullest_moments_tell_every_peak():
         order = random_pipeline(random).order
         stages = order.rank_of.size
         class_of, kept = random.integers(0, 3, stages), random.uniform(1, 9, (5, 3))
-        held, first = fullest(order, class_of, 3)
+        held, first = fullest(order.first, order.kind, class_of[order.stage], 3)
         for size in kept:
             own = [(held[start:end] @ size).max() for start, end in itertools.pairwise(first)]
             np.testing.assert_allclose(own, peaks(order, np.zeros(stages), size[class_of]))

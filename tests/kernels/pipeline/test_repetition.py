@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.kernels.pipeline.events import Durations, makespans, paced_makespans
-from perfmodel.kernels.pipeline.repetition import SHOWN, repetitions
+from perfmodel.kernels.pipeline.actions import KINDS
+from perfmodel.kernels.pipeline.repetition import repetitions
 from perfmodel.strategy.pipelines import named_pipeline
-from perfmodel.training.scheduled import FILLED, REPEATING
-from tests.kernels.pipeline.cases import random_durations
+from perfmodel.training import scheduled
+from perfmodel.training.scheduled import REPEATING, run_cases
 
 CASES = 40
+FILLED = scheduled.FILLED[0]
 
 
 def pipelines(schedule):
@@ -31,15 +32,21 @@ def test_what_is_left_out_follows(schedule):
         few = named_pipeline(schedule, ranks, FILLED * ranks, chunks)
         many = named_pipeline(schedule, ranks, (FILLED + more) * ranks, chunks)
         shown = repetitions(few.order, few.program, ranks)
-        assert shown.shape == (SHOWN, few.order.kind.size // FILLED)
-        durations = random_durations(random, few.order.rank_of.size, CASES)
-        durations = durations._replace(together=np.empty((0, 0, CASES)))
-        makespan, growth = paced_makespans(few.program, durations, shown)
+        assert shown.size  # so many show what repeats itself
+        stages = few.order.rank_of.size
+        durations = (
+            random.uniform(0.1, 2.0, (KINDS, stages, CASES)),
+            np.arange(stages),
+            random.uniform(0.0, 0.5, CASES),
+            float(random.integers(0, 2)),
+        )
+        makespan, growth = run_cases(few, *durations, True)
         found = makespan + more * growth
         known = np.isfinite(found)
         steady += known.sum()
-        np.testing.assert_allclose(found[known], makespans(many.program, durations)[known], 1e-12)
-    assert steady > 0.8 * len(shapes) * CASES
+        whole = run_cases(many, *durations, False)[0]
+        np.testing.assert_allclose(found[known], whole[known], 1e-12)
+    assert steady > 0.8 * 2 * len(shapes) * CASES
 
 
 def test_what_has_not_settled_says_so():
@@ -49,11 +56,10 @@ def test_what_has_not_settled_says_so():
     work[:, 0] += 1e-3
     work[:, 7] += 0.9
     work[:, 4] += 0.9
-    durations = Durations(work, np.zeros_like(work), np.empty((0, 0, 1)), 0.0, 0.0)
-    shown = repetitions(few.order, few.program, 4)
-    makespan, growth = paced_makespans(few.program, durations, shown)
+    durations = work, np.arange(8), np.zeros(1), 0.0
+    (makespan, _), (growth, _) = run_cases(few, *durations, True)
     many = named_pipeline("interleaved", 4, 400, 2)
-    whole = makespans(many.program, durations)
+    whole = run_cases(many, *durations, False)[0][0]
     assert np.isnan(growth[0]) or makespan[0] + (100 - FILLED) * growth[0] == pytest.approx(
         whole[0]
     )
@@ -61,6 +67,6 @@ def test_what_has_not_settled_says_so():
 
 def test_a_pipeline_that_is_hardly_full_shows_nothing():
     few = named_pipeline("1f1b", 4, 8)
-    assert repetitions(few.order, few.program, 4).shape == (SHOWN, 0)
+    assert repetitions(few.order, few.program, 4).shape == (2, 0)
     looped = named_pipeline("looped_bfs", 4, 40, 2)  # all of a chunk, then all of the next
-    assert repetitions(looped.order, looped.program, 4).shape == (SHOWN, 0)
+    assert repetitions(looped.order, looped.program, 4).shape == (2, 0)

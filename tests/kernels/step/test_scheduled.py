@@ -6,24 +6,21 @@ import numpy as np
 import pytest
 
 from perfmodel.base.pipelines import SCHEDULES
-from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT
-from perfmodel.kernels.pipeline.events import KINDS, Durations, makespans
-from perfmodel.kernels.pipeline.held import fullest
+from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, KINDS, WEIGHT
 from perfmodel.kernels.step.scheduled import (
     LOGIT_GRADIENTS,
     Chunks,
     alone_passes,
-    chunk_rows,
-    fill_work,
+    flights,
     heads_in_flight,
     kept_bytes,
     least_makespans,
-    write_flight,
+    work_of_cases,
 )
 from perfmodel.kernels.step.shards import SHARD, Shards
 from perfmodel.kernels.step.tables import PART
-from perfmodel.kernels.work import kernel_work
 from perfmodel.strategy.pipelines import named_pipeline
+from perfmodel.training.scheduled import run_cases
 from tests.kernels.pipeline.cases import random_pipeline
 
 CHUNKS = Chunks(
@@ -44,17 +41,14 @@ def parts():
     return found
 
 
-def flights(order, parts):
-    found = np.zeros(3)
-    write_flight(found, order, *fullest(order, chunk_rows(order, CHUNKS), 3), CHUNKS, parts)
-    return found.tolist()
+def kept(order, parts):
+    return flights(order, CHUNKS, parts[None], 3)[0].tolist()
 
 
 def test_passes_take_what_their_layers_take(parts):
-    work = np.zeros((KINDS, 4))
-    with kernel_work():
-        shards = Shards(np.zeros(0, np.int64), np.zeros((0, 3), SHARD).view(np.recarray))
-        fill_work(work, np.arange(4), CHUNKS, parts, shards, -1)
+    shards = Shards(np.zeros(0, np.int64), np.zeros((0, 3), SHARD).view(np.recarray))
+    work, work_of = work_of_cases(np.arange(4), parts[None], np.array([-1]), CHUNKS, shards)
+    work = work[:, work_of, 0]
     layers = np.array([3.0, 4.0, 4.0, 2.0])
     np.testing.assert_allclose(work[FORWARD], layers)
     np.testing.assert_allclose(work[BACKWARD], 2.5 * layers)
@@ -64,13 +58,13 @@ def test_passes_take_what_their_layers_take(parts):
 
 def test_stages_of_1f1b_keep_as_many_as_come_after_them(parts):
     order = named_pipeline("1f1b", 4, 8).order
-    assert flights(order, parts) == [4.0, 3.0, 1.0]  # of a composition, the stage that keeps most
+    assert kept(order, parts) == [4.0, 3.0, 1.0]  # of a composition, the stage that keeps most
     assert heads_in_flight(order) == pytest.approx(1.0)
 
 
 def test_gpipe_keeps_every_micro_batch(parts):
     order = named_pipeline("gpipe", 4, 8).order
-    assert flights(order, parts) == [8.0, 8.0, 8.0]
+    assert kept(order, parts) == [8.0, 8.0, 8.0]
     assert heads_in_flight(order) == pytest.approx(8.0)
 
 
@@ -99,23 +93,24 @@ def random_work(random, stages):
     return work
 
 
-def without_sends(work):
-    return Durations(work, np.zeros_like(work), np.empty((0, 0, work.shape[2])), 0.0, 0.0)
+def makespans(pipeline, work, sends=0.0):
+    """Return how long it takes without sends, and with sends that keep their sender."""
+    cases, stages = np.full(work.shape[2], sends), np.arange(work.shape[1])
+    return run_cases(pipeline, work, stages, cases, 1.0, False)[0]
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_no_pipeline_is_faster_than_its_bound(schedule):
     random = np.random.default_rng(11)
     for _ in range(6):
-        order, program = random_pipeline(random, schedule)[:2]
+        pipeline = random_pipeline(random, schedule)
+        order = pipeline.order
         work = random_work(random, order.rank_of.size)
         least, growth = least_makespans(order, work)
         assert (least > 0.0).all()
         assert (growth > 0.0).all()
-        durations = without_sends(work)
-        assert (least <= makespans(program, durations) * (1.0 + 1e-12)).all()
-        sending = durations._replace(send=random.uniform(0.0, 0.5, work.shape), sender=1.0)
-        assert (least <= makespans(program, sending) * (1.0 + 1e-12)).all()
+        found = makespans(pipeline, work, random.uniform(0.0, 0.5))
+        assert (least <= found * (1.0 + 1e-12)).all()
 
 
 @pytest.mark.parametrize("schedule", ["interleaved", "zb_h1", "zb_v", "dualpipe"])
@@ -127,7 +122,7 @@ def test_the_bound_grows_no_faster_than_the_pipeline(schedule, more):
     least, growth = least_makespans(few.order, work)
     bound = least + more * growth
     assert (bound <= least_makespans(many.order, work)[0] + 1e-12).all()  # another rank may lead
-    assert (bound <= makespans(many.program, without_sends(work)) + 1e-12).all()
+    assert (bound <= makespans(many, work) + 1e-12).all()
 
 
 def test_the_bound_is_exact_where_nothing_waits():

@@ -1,0 +1,190 @@
+"""How long one pipeline takes in many cases: all of its passes, some cases at once.
+
+Each pass begins when the one before it on its rank is over, and when what it needs of another stage
+has arrived. So a pipeline is a list of steps, each of which reads when two others ended and writes
+when it does, in all cases alike: one loop over numbers that lie together, which compilers turn into
+instructions for several of them. They lie in few places, each used again once all have read it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from perfmodel.kernels._jit import jit, jit_lean
+from perfmodel.kernels.pipeline.link import NONE, Program
+from perfmodel.kernels.pipeline.repetition import SAME
+
+BLOCK = 16
+"""Cases that run at once, at most, each without its sends and with them."""
+
+# Columns of steps.
+BEFORE = 0  # where the end of its rank's step before is, or 0: nothing is waited for
+SOURCE = 1  # where the end of what it needs is, or 0
+INTO = 2  # where its own goes
+ROW = 3  # of what it takes
+KEPT = 4  # 1: the step before sends what it made
+SENT = 5  # 1: what it needs was sent
+STEP_COLUMNS = 6
+
+
+class Steps(NamedTuple):
+    """A program, ready to run in many cases."""
+
+    steps: np.ndarray  # int64[actions, STEP_COLUMNS]
+    places: int  # for ends of steps
+    last: np.ndarray  # int64[ranks with actions]: places of their last ends
+    watched: np.ndarray  # int64[2, n]: those of `steady`
+
+
+def steps_of(program: Program, row_of: np.ndarray, steady: np.ndarray | None = None) -> Steps:
+    """Return the steps of a program, of which none runs beside another.
+
+    Parameters
+    ----------
+    program : Program
+        Of `perfmodel.kernels.pipeline.link.link_order`, without a problem.
+    row_of : int64[KINDS, stages]
+        Row of what each action takes.
+    steady : int64[2, n], optional
+        Of `perfmodel.kernels.pipeline.repetition.repetitions`.
+    """
+    actions = program.action.size
+    by_rank = np.argsort(program.rank, kind="stable")
+    follows = np.flatnonzero(np.diff(program.rank[by_rank]) == 0)
+    before = np.full(actions, NONE)
+    before[by_rank[follows + 1]] = by_rank[follows]
+    needs = program.needs
+    reads = np.bincount(before[before != NONE], minlength=actions)
+    last = np.flatnonzero(reads == 0)
+    reads += np.bincount(needs[needs != NONE], minlength=actions)
+    watched = np.empty((2, 0), np.int64) if steady is None else steady
+    for kept in (last, *watched):
+        reads[kept] += 1  # once all is over
+    into, spare = np.zeros(actions + 1, np.int64), np.empty(actions, np.int64)  # one for `NONE`
+    places = int(write_places(before, needs, reads, into, spare))
+    steps = np.empty((actions, STEP_COLUMNS), np.int64)
+    steps[:, BEFORE], steps[:, SOURCE], steps[:, INTO] = into[before], into[needs], into[:-1]
+    steps[:, ROW] = row_of[program.kind, program.stage]
+    steps[:, KEPT] = (before != NONE) & program.sends[before]
+    steps[:, SENT] = program.receives
+    return Steps(steps, places, into[last], into[watched])
+
+
+@jit_lean
+def write_places(before, needs, reads, into, spare):
+    """Write where the end of every action goes, and return how many places that takes.
+
+    Parameters
+    ----------
+    before, needs : int64[actions]
+        Actions whose ends each one reads, or `NONE`.
+    reads : int64[actions]
+        How often each end is read. Overwritten.
+    into : int64[actions + 1]
+        Result, but for the last: a place of its own, never the one just read from.
+    spare : int64[actions]
+        Overwritten.
+    """
+    places, spares = 1, 0
+    for action in range(reads.size):
+        if spares > 0:
+            spares -= 1
+            into[action] = spare[spares]
+        else:
+            into[action] = places
+            places += 1
+        for source in (before[action], needs[action]):
+            if source != NONE:
+                reads[source] -= 1
+                if reads[source] == 0:
+                    spare[spares] = into[source]
+                    spares += 1
+    return places
+
+
+@jit
+def paced_makespans(steps, places, last, watched, work, sends, keeps):
+    """Return how long one pipeline takes in every case, and what repetitions would add [s].
+
+    Parameters
+    ----------
+    steps, places, last, watched
+        The fields of `Steps`.
+    work : float64[rows, cases]
+        What actions take [s].
+    sends : float64[cases]
+        What the send of what an action makes to another rank takes [s].
+    keeps : float
+        Share of it that keeps the sender from working on [1].
+
+    Returns
+    -------
+    makespan : float64[2, cases]
+        Without sends, and with them.
+    growth : float64[2, cases]
+        What each further repetition adds; NaN where that does not show.
+    """
+    rows, cases = work.shape
+    makespan, growth = np.empty((2, cases)), np.empty((2, cases))
+    block = min(BLOCK, cases)
+    takes, end = np.empty((rows, 2 * block)), np.empty((places, 2 * block))
+    sent, kept = np.empty(2 * block), np.empty(2 * block)
+    for first in range(0, cases, BLOCK):
+        for lane in range(2 * block):
+            case = min(first + lane % block, cases - 1)  # the last stands in for those there aren't
+            for row in range(rows):
+                takes[row, lane] = work[row, case]
+            sent[lane] = sends[case] if lane >= block else 0.0
+            kept[lane], end[0, lane] = keeps * sent[lane], 0.0
+        run_steps(steps, takes, sent, kept, end)
+        for lane in range(2 * block):
+            one, case = lane // block, first + lane % block
+            if case < cases:
+                makespan[one, case] = longest = latest(last, end, lane)
+                growth[one, case] = grown(watched, end, lane, SAME * longest)
+    return makespan, growth
+
+
+@jit_lean
+def run_steps(steps, takes, sent, kept, end):
+    """Let all steps run, in all lanes.
+
+    Parameters
+    ----------
+    steps : int64[actions, STEP_COLUMNS]
+    takes : float64[rows, lanes]
+        [s].
+    sent, kept : float64[lanes]
+        How long what is sent takes to arrive, and how long it keeps its sender [s].
+    end : float64[places, lanes]
+        Result; 0 in the first of them.
+    """
+    for step in range(steps.shape[0]):
+        before, source, into = steps[step, BEFORE], steps[step, SOURCE], steps[step, INTO]
+        row = steps[step, ROW]
+        keeps, sends = float(steps[step, KEPT]), float(steps[step, SENT])
+        for one in range(end.shape[1]):
+            free = end[before, one] + keeps * kept[one]
+            end[into, one] = max(free, end[source, one] + sends * sent[one]) + takes[row, one]
+
+
+@jit_lean
+def latest(last, end, lane):
+    """Return the latest of the last ends."""
+    found = 0.0
+    for one in range(last.size):
+        found = max(found, end[last[one], lane])
+    return found
+
+
+@jit_lean
+def grown(watched, end, lane, same):
+    """Return by how much all that is watched comes later each time; NaN if not by the same."""
+    found, apart = np.nan, 0.0
+    for one in range(watched.shape[1]):
+        later = end[watched[0, one], lane] - end[watched[1, one], lane]
+        found = later if one == 0 else found
+        apart = max(apart, abs(later - found))
+    return found if apart <= same else np.nan

@@ -1,0 +1,53 @@
+"""Many cases of one pipeline at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perfmodel.base.pipelines import SCHEDULES
+from perfmodel.kernels.pipeline.actions import KINDS
+from perfmodel.kernels.pipeline.events import Durations, run_order
+from perfmodel.kernels.pipeline.paced import BLOCK, INTO, SOURCE, steps_of
+from perfmodel.strategy.pipelines import named_pipeline
+from perfmodel.training.scheduled import run_cases
+from tests.kernels.pipeline.cases import random_pipeline
+
+
+@pytest.mark.parametrize("cases", [1, BLOCK - 1, BLOCK, 3 * BLOCK + 1])
+def test_many_cases_are_single_ones(cases):
+    random = np.random.default_rng(cases)
+    for schedule in SCHEDULES:
+        pipeline = random_pipeline(random, schedule)
+        stages = pipeline.order.rank_of.size
+        work, sends = random.uniform(0.1, 2.0, (KINDS, 3, cases)), random.uniform(0.0, 0.5, cases)
+        work_of, keeps = random.permutation(np.arange(stages) % 3), float(random.integers(0, 2))
+        makespan, growth = run_cases(pipeline, work, work_of, sends, keeps, False)
+        assert np.isnan(growth).all()
+        for case in range(cases):
+            for one in range(2):
+                send = np.full((KINDS, stages), sends[case] * one)
+                durations = Durations(work[:, work_of, case], send, np.empty((0, 0)), keeps, 0.0)
+                alone = run_order(pipeline.order, pipeline.program, durations)
+                assert alone.makespan == makespan[one, case]
+
+
+def test_an_end_stays_until_all_have_read_it():
+    """Every step finds what the program says it waits for."""
+    random = np.random.default_rng(2)
+    for _ in range(30):
+        program = random_pipeline(random).program
+        steps, places, last, _ = steps_of(
+            program, np.zeros((KINDS, program.stage.max() + 1), np.int64)
+        )
+        lies = np.full(places, -1)
+        for action, step in enumerate(steps):
+            assert lies[step[SOURCE]] == program.needs[action]
+            lies[step[INTO]] = action
+        ends = [np.flatnonzero(program.rank == rank)[-1] for rank in np.unique(program.rank)]
+        assert sorted(lies[last]) == sorted(ends)
+
+
+def test_few_places_hold_a_long_pipeline():
+    program = named_pipeline("1f1b", 8, 400).program
+    assert steps_of(program, np.zeros((KINDS, 8), np.int64)).places < 50
