@@ -168,13 +168,19 @@ def _close_all(
 
 @jit_lean_inline
 def keep_row(row, column, out):
-    """Keep the results of one strategy, `float64[len(ROW)]`, in a column of `Results`."""
+    """Keep the results of one strategy, `float64[len(ROW)]`, in a column of `Results`.
+
+    Zeros are not written where there are some: pages of fresh memory that hold nothing else, as of
+    exchanges of experts that a model does not have, are never made.
+    """
     if out.single.size > 0:
         for variable in range(row.size):
-            out.single[variable, column] = row[variable]
+            if row[variable] != 0.0 or out.single[variable, column] != 0.0:
+                out.single[variable, column] = row[variable]
     else:
         for variable in range(row.size):
-            out.double[variable, column] = row[variable]
+            if row[variable] != 0.0 or out.double[variable, column] != 0.0:
+                out.double[variable, column] = row[variable]
 
 
 @jit_lean_inline
