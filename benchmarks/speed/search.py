@@ -1,7 +1,7 @@
-"""Search of a space of 9e11 strategies: GPT-3 175B on H100 and B200, eight numbers of devices.
+"""Search of a space of 1e12 strategies: GPT-3 175B on H100 and B200, eight numbers of devices.
 
 All mappings, layers recomputed one by one, in groups or in part, ZeRO stages and shard sets, two
-precisions, seven batches and shares of the optimizer's state that wait elsewhere, at once. The
+precisions, eight batches and shares of the optimizer's state that wait elsewhere, at once. The
 time covers everything after the imports: enumeration of layouts, bounds, and what is projected.
 
     python benchmarks/speed/search.py [--devices N,N] [--seconds S] [--json]
@@ -20,7 +20,7 @@ DEVICES = (512, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
 HARDWARE = ("dgx-h100", "dgx-b200")
 AXES = {
     "sequence_length": 2048,
-    "global_batch_size": [1536, 2304, 3072, 3840, 4608, 6144, 7680],
+    "global_batch_size": [1536, 2304, 3072, 3840, 4608, 6144, 7680, 9216],
     "tensor_parallel": [1, 2, 4, 8],
     "context_parallel": [1, 2],
     "virtual_pipeline": [1, 2, 3, 4, 6, 8, 12, 16, 24],
