@@ -496,7 +496,8 @@ def run_cases(
     repeats : bool
         It repeats itself, p micro-batches at a time.
     """
-    from perfmodel.kernels.pipeline.paced import paced_makespans, steps_of
+    from perfmodel.kernels._jit import compiling
+    from perfmodel.kernels.pipeline.paced import makespans_of_all, paced_makespans, steps_of
     from perfmodel.kernels.pipeline.repetition import repetitions
 
     order, program = pipeline
@@ -504,7 +505,8 @@ def run_cases(
     kinds, works, cases = work.shape
     row_of = np.arange(kinds)[:, None] * works + work_of
     steps = steps_of(program, row_of, steady)
-    return paced_makespans(*steps, work.reshape(-1, cases), sends, keeps)
+    makespans = paced_makespans if compiling() else makespans_of_all
+    return makespans(*steps, work.reshape(-1, cases), sends, keeps)
 
 
 def bounds_of(

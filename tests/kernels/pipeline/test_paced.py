@@ -8,7 +8,15 @@ import pytest
 from perfmodel.base.pipelines import SCHEDULES
 from perfmodel.kernels.pipeline.actions import KINDS
 from perfmodel.kernels.pipeline.events import Durations, run_order
-from perfmodel.kernels.pipeline.paced import BLOCK, INTO, SOURCE, steps_of
+from perfmodel.kernels.pipeline.paced import (
+    BLOCK,
+    INTO,
+    SOURCE,
+    makespans_of_all,
+    paced_makespans,
+    steps_of,
+)
+from perfmodel.kernels.pipeline.repetition import repetitions
 from perfmodel.strategy.pipelines import named_pipeline
 from perfmodel.training.scheduled import run_cases
 from tests.kernels.pipeline.cases import random_pipeline
@@ -51,3 +59,17 @@ def test_an_end_stays_until_all_have_read_it():
 def test_few_places_hold_a_long_pipeline():
     program = named_pipeline("1f1b", 8, 400).program
     assert steps_of(program, np.zeros((KINDS, 8), np.int64)).places < 50
+
+
+@pytest.mark.parametrize("cases", [1, BLOCK + 3])
+def test_numpy_finds_the_same_digits(cases):
+    order, program = named_pipeline("interleaved", 4, 24, 3, 4)
+    random = np.random.default_rng(cases)
+    steady = repetitions(order, program, 4)
+    steps = steps_of(program, np.arange(KINDS * 12).reshape(KINDS, 12), steady)
+    work, sends = random.uniform(0.1, 2.0, (KINDS * 12, cases)), random.uniform(0.0, 0.5, cases)
+    work[:, 0] = 1.0  # equal stages, which settle at once
+    found, expected = (it(*steps, work, sends, 1.0) for it in (makespans_of_all, paced_makespans))
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_array_equal(found[1], expected[1])
+    assert np.isfinite(found[1][0, 0])
