@@ -6,7 +6,8 @@ variable (`--keep all`), or the best ones alone (`--keep best`), which takes no 
 others. The time covers enumeration, kernel models, the closing pass and the labelled dataset, from
 the call on: of the *first* large sweep of a process, modules imported (by a small sweep, which runs
 uncompiled) and kernels in the cache (a process before it fills that, and says what it took), which
-loads them; and of a *second* one, in memory that was touched before.
+loads them; and of a *second* one, which has them. Memory is given back in between, unless the C
+library is told to keep it (glibc: MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_).
 
     python benchmarks/speed/sweep.py [--keep best] [--batches N] [--threads N] [--json]
     python benchmarks/speed/sweep.py --keep best --growth      # from some thousands to 1e8

@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit, jit_lean, jit_lean_inline
+from perfmodel.kernels._jit import jit, jit_inline, jit_lean, jit_lean_inline
 from perfmodel.kernels.step.data_parallel import DataParallel, data_parallel_time
 from perfmodel.kernels.step.memo import MEMO_SLOTS, TIME
 from perfmodel.kernels.step.memory import Batches
 from perfmodel.kernels.step.offload import update_exposed
 from perfmodel.kernels.step.optimizer import Update, optimizer_time
-from perfmodel.kernels.step.peaks import holds_alike, no_peaks, remembered_memory
+from perfmodel.kernels.step.peaks import Peaks, holds_alike, no_peaks, remembered_memory
 from perfmodel.kernels.step.pipeline import (
     Sends,
     alone_share,
@@ -90,41 +90,29 @@ def close_strategies(
         Rows as in `ROW`; all of a strategy NaN where the device lacks its precision.
     """
     if families.size > 0:
-        memo, peaks, row = np.zeros((MEMO_SLOTS, TIME + 1)), no_peaks(stages), np.zeros(len(ROW))
-        _close_all(
-            families,
-            batch,
-            keys,
-            stages,
-            waits,
-            shards,
-            settings,
-            stream_device,
-            network,
-            memo,
-            peaks,
-            row,
-            out,
-        )
+        tables = keys, stages, waits, shards, settings, stream_device, network
+        _close_all(families, batch, tables, new_room(stages), out)
+
+
+class Room(NamedTuple):
+    """What closing remembers from one strategy to the next, and writes to."""
+
+    memo: np.ndarray  # of `remembered_time`
+    peaks: Peaks
+    row: np.ndarray  # float64[len(ROW)]: results of one strategy
+
+
+@jit_inline
+def new_room(stages):
+    """Return `Room` that remembers nothing."""
+    return Room(np.zeros((MEMO_SLOTS, TIME + 1)), no_peaks(stages), np.zeros(len(ROW)))
 
 
 @jit_lean
-def _close_all(
-    families,
-    batch,
-    keys,
-    stages,
-    waits,
-    shards,
-    settings,
-    stream_device,
-    network,
-    memo,
-    peaks,
-    row,
-    out,
-):
-    """Do what `close_strategies` does, with room for what is remembered and for a row."""
+def _close_all(families, batch, tables, room, out):
+    """Do what `close_strategies` does with its `tables`."""
+    keys, stages, waits, shards, settings, _, network = tables
+    row = room.row
     groups = data_groups(families[0], network)
     for at in range(families.size):
         strategy = families[at]
@@ -143,22 +131,10 @@ def _close_all(
         for one in range(size):
             batches = batches_at(strategy, batch, one)
             if one == 0 or parks(strategy):  # what is parked depends on how many there are
-                family = family_of(
-                    strategy,
-                    batches.micro,
-                    key,
-                    stages,
-                    shards,
-                    slot,
-                    groups,
-                    settings,
-                    stream_device,
-                    network,
-                    memo,
-                )
+                family = family_of(strategy, batches.micro, key, slot, groups, tables, room.memo)
             if one == 0 or not holds_alike(strategy, batches, before, stages, waits, settings):
                 remembered_memory(
-                    strategy, batches, stages, waits, groups, sizes, settings, row, peaks
+                    strategy, batches, stages, waits, groups, sizes, settings, row, room.peaks
                 )
             before = batches
             sequences = batch[strategy.first + one]
@@ -174,13 +150,16 @@ def keep_row(row, column, out):
     exchanges of experts that a model does not have, are never made.
     """
     if out.single.size > 0:
-        for variable in range(row.size):
-            if row[variable] != 0.0 or out.single[variable, column] != 0.0:
-                out.single[variable, column] = row[variable]
+        _keep_in(out.single, row, column)
     else:
-        for variable in range(row.size):
-            if row[variable] != 0.0 or out.double[variable, column] != 0.0:
-                out.double[variable, column] = row[variable]
+        _keep_in(out.double, row, column)
+
+
+@jit_lean_inline
+def _keep_in(results, row, column):
+    for variable in range(row.size):
+        if row[variable] != 0.0 or results[variable, column] != 0.0:
+            results[variable, column] = row[variable]
 
 
 @jit_lean_inline
@@ -198,10 +177,12 @@ def parks(strategy):
 
 
 @jit_lean_inline
-def family_of(
-    strategy, batches, key, stages, shards, slot, groups, settings, stream_device, network, memo
-):
-    """Return what all strategies of a family share, `batches` being micro-batches of one."""
+def family_of(strategy, batches, key, slot, groups, tables, memo):
+    """Return what all strategies of a family share, `batches` being micro-batches of one.
+
+    `tables` are those of `close_strategies`, and `slot` is a row of its `shards`.
+    """
+    _, stages, _, shards, settings, stream_device, network = tables
     load = stage_load(strategy, batches, stages, shards, slot, groups, settings, network, memo)
     stage = stages.sums[load.critical]
     sends = Sends(0.0, 0.0, 0.0)

@@ -16,13 +16,13 @@ from perfmodel.kernels._jit import jit, jit_lean
 from perfmodel.kernels.step.close import (
     batches_at,
     family_of,
+    new_room,
     parks,
     same_placement,
     write_strategy,
 )
-from perfmodel.kernels.step.memo import MEMO_SLOTS, TIME
 from perfmodel.kernels.step.memory import Batches
-from perfmodel.kernels.step.peaks import holds_alike, no_peaks, remembered_memory
+from perfmodel.kernels.step.peaks import holds_alike, remembered_memory
 from perfmodel.kernels.step.placement import data_groups
 from perfmodel.kernels.step.tables import DUALPIPE, ROW
 
@@ -87,46 +87,16 @@ def rank_strategies(
         Of other strategies before; added to.
     """
     if families.size > 0:
-        memo, peaks = np.zeros((MEMO_SLOTS, TIME + 1)), no_peaks(stages)
-        row, cost = np.zeros(len(ROW)), np.zeros(ranking.signs.size)
-        _rank_all(
-            families,
-            batch,
-            bounded,
-            keys,
-            stages,
-            waits,
-            shards,
-            settings,
-            stream_device,
-            network,
-            memo,
-            peaks,
-            row,
-            cost,
-            ranking,
-        )
+        tables = keys, stages, waits, shards, settings, stream_device, network
+        cost = np.zeros(ranking.signs.size)
+        _rank_all(families, batch, bounded, tables, new_room(stages), cost, ranking)
 
 
 @jit_lean
-def _rank_all(
-    families,
-    batch,
-    bounded,
-    keys,
-    stages,
-    waits,
-    shards,
-    settings,
-    stream_device,
-    network,
-    memo,
-    peaks,
-    row,
-    cost,
-    ranking,
-):
-    """Do what `rank_strategies` does, with room for what is remembered, a row and its costs."""
+def _rank_all(families, batch, bounded, tables, room, cost, ranking):
+    """Do what `rank_strategies` does with its `tables`; costs of a strategy are overwritten."""
+    keys, stages, waits, shards, settings, _, network = tables
+    row = room.row
     counts = ranking.counts
     groups = data_groups(families[0], network)
     for at in range(families.size):
@@ -151,7 +121,7 @@ def _rank_all(
             batches = batches_at(strategy, batch, one)
             if one == 0 or not holds_alike(strategy, batches, before, stages, waits, settings):
                 remembered_memory(
-                    strategy, batches, stages, waits, groups, sizes, settings, row, peaks
+                    strategy, batches, stages, waits, groups, sizes, settings, row, room.peaks
                 )
                 fits = in_memory(row, ranking)
                 alike = not promising and strategy.waits < 0
@@ -164,19 +134,7 @@ def _rank_all(
                 continue
             if not closed or parks(strategy):  # what is parked depends on how many there are
                 closed = True
-                family = family_of(
-                    strategy,
-                    batches.micro,
-                    key,
-                    stages,
-                    shards,
-                    slot,
-                    groups,
-                    settings,
-                    stream_device,
-                    network,
-                    memo,
-                )
+                family = family_of(strategy, batches.micro, key, slot, groups, tables, room.memo)
             sequences, number = batch[strategy.first + one], strategy.number + one
             write_strategy(strategy, batches, sequences, family, key, stages, waits, settings, row)
             write_costs(row, ranking, cost)

@@ -133,6 +133,7 @@ COST_VARIABLES: tuple[Variable, ...] = (
     Variable("training_energy", "J", "energy to train on all tokens"),
     Variable("training_cost", "USD", "price of the devices to train on all tokens"),
 )
+STEP_ROWS = {variable.name: row for row, variable in enumerate(STEP_VARIABLES)}
 VARIABLES: Mapping[str, Variable] = {v.name: v for v in STEP_VARIABLES + OTHER_VARIABLES}
 COSTS: Mapping[str, Variable] = {v.name: v for v in COST_VARIABLES}
 """What `perfmodel.sweeps.cost.add_cost` adds; the others are there always."""

@@ -12,7 +12,7 @@ from perfmodel.base.errors import HardwareError, StrategyError
 from perfmodel.base.pipelines import BIDIRECTIONAL
 from perfmodel.base.precisions import PRECISIONS
 from perfmodel.base.units import format_si
-from perfmodel.base.variables import STEP_VARIABLES
+from perfmodel.base.variables import STEP_ROWS, STEP_VARIABLES
 from perfmodel.model.build import ModelSpec
 from perfmodel.operations.operations import (
     Attention,
@@ -214,8 +214,7 @@ def _critical_stage(
     """
     out = np.empty((len(STEP_VARIABLES), 1))
     project_grid(Workload(model, grid), hardware, framework, out, threads=1)
-    rows = {variable.name: i for i, variable in enumerate(STEP_VARIABLES)}
-    projected = np.array([out[rows[name], 0] for name in OPERATION_COMPONENTS])
+    projected = np.array([out[STEP_ROWS[name], 0] for name in OPERATION_COMPONENTS])
     per_part = np.zeros((len(priced), projected.size))
     for i, (_, items) in enumerate(priced):
         for item in items:

@@ -19,6 +19,7 @@ from perfmodel.base.table import Column, Table, flags
 from perfmodel.base.variables import (
     HOST_MEMORY,
     SCHEMA_VERSION,
+    STEP_ROWS,
     STEP_VARIABLES,
     VARIABLES,
     Variable,
@@ -34,8 +35,6 @@ from perfmodel.sweeps.trust import add_trust
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
-
-ROWS = {variable.name: row for row, variable in enumerate(STEP_VARIABLES)}
 
 
 def sweep_table(
@@ -201,7 +200,7 @@ def keep_sides(
     """
     for own, row in zip(values, rows, strict=True):
         for name, limit in memory_limits(row).items():
-            held, rounded = own[ROWS[name]], np.float32(limit)
+            held, rounded = own[STEP_ROWS[name]], np.float32(limit)
             near = np.flatnonzero(held == rounded) if limit > 0.0 else np.zeros(0, np.intp)
             if near.size:
                 above = _exact(problems, row, name, near) > limit
@@ -229,7 +228,7 @@ def _exact(
         out = np.empty((1, len(STEP_VARIABLES), mine.size))
         if mine.size:
             _project(few, [row], out, 0, 1, None)
-        found.append(out[0, ROWS[name]])
+        found.append(out[0, STEP_ROWS[name]])
         start = stop
     return np.concatenate(found)
 

@@ -346,11 +346,12 @@ def in_chunks(
         behind = end(first, PLAIN_CHUNK)
         run(first, behind)
         first = behind
-    chunks = []
+    chunks, most = [], CHUNK
     workers = threads or os.cpu_count() or 1
-    most = min(CHUNK, max(int(before[-1] - before[first]) // (4 * workers), PLAIN_CHUNK))
+    if workers > 1:  # a few for each
+        most = min(most, max(int(before[-1] - before[first]) // (4 * workers), PLAIN_CHUNK))
     while first < last:
-        chunks.append((first, end(first, most if workers > 1 else CHUNK)))
+        chunks.append((first, end(first, most)))
         first = chunks[-1][1]
     workers = min(workers, len(chunks))
     if workers <= 1:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.columns import Integers
-from perfmodel.base.variables import STEP_VARIABLES
+from perfmodel.base.variables import STEP_ROWS
 from perfmodel.software.framework import Framework
 from perfmodel.training.project import Share, Workload, add_waits, in_chunks, shares_of
 
@@ -24,7 +24,6 @@ ROOM = 1 << 16
 """Strategies of a front, and of those that may come in, that there is room for at first."""
 FOUND = ("cost", "best", "front_cost", "front", "pending", "counts")
 """What the kernel writes of a `Ranking`."""
-ROWS = {variable.name: row for row, variable in enumerate(STEP_VARIABLES)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +174,10 @@ class Best:
         known, front = self.costs.size, len(self.front)
         room = max(room, 2 * front)
         ranking = kernel.Ranking(
-            np.array([ROWS[name] for name in names]),
+            np.array([STEP_ROWS[name] for name in names]),
             np.array([-1.0 if name in asked.larger else 1.0 for name in names]),
             np.array([memory.capacity, host.memory_capacity, host.nvme_capacity], np.float64),
-            ROWS["memory_high" if asked.safe else "memory_total"],
+            STEP_ROWS["memory_high" if asked.safe else "memory_total"],
             asked.fitting,
             np.zeros(asked.top),
             np.full(asked.top, -1),
