@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import tempfile
+import threading
 import tomllib
 import zlib
 from collections.abc import Iterator
@@ -36,6 +37,8 @@ _PARTS = re.compile(
     r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+)"""
     f"{{{MOST_PARTS}}}"
 )
+HDF5 = threading.RLock()
+"""Held while netCDF4 is called: it lets other threads run, and HDF5 crashes where two call it."""
 TEMPORARIES: set[Path] = set()
 """Files and folders that are being written, to be removed if the run ends at once."""
 

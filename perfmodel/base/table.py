@@ -45,9 +45,11 @@ class Column:
         Names of the array's dimensions.
     attrs : dict
         ``units``, ``long_name`` and the like.
+    stored_dtype : dtype, optional
+        What is read, where that is known to be numbers.
     """
 
-    __slots__ = ("_opened", "_read", "_values", "attrs", "dims")
+    __slots__ = ("_opened", "_read", "_values", "attrs", "dims", "stored_dtype")
 
     def __init__(
         self,
@@ -57,12 +59,14 @@ class Column:
         *,
         read: Read | None = None,
         opened: Opened = contextlib.nullcontext,
+        stored_dtype: np.dtype[Any] | None = None,
     ) -> None:
         self.dims = (dims,) if isinstance(dims, str) else tuple(dims)
         self.attrs = dict(attrs or {})
         self._values: NDArray[Any] | None = None if read else np.asarray(values)
         self._read = read
         self._opened = opened
+        self.stored_dtype = stored_dtype
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Column, (self.dims, self.values, self.attrs)
@@ -146,7 +150,13 @@ class Column:
                 inner = {dim: here[dim][at] if dim in here else at for dim, at in more.items()}
                 return read({**here, **inner})
 
-            return Column(self.dims, attrs=self.attrs, read=later, opened=self._opened)
+            return Column(
+                self.dims,
+                attrs=self.attrs,
+                read=later,
+                opened=self._opened,
+                stored_dtype=self.stored_dtype,
+            )
         values = self._values
         for dim, at in here.items():
             values = np.take(values, at, axis=self.dims.index(dim))
@@ -250,14 +260,23 @@ class Table:
     def to_xarray(self) -> xr.Dataset:
         """Return the table as an `xarray.Dataset`, with labels in place of codes.
 
-        The order of a column's choices is its attribute ``choices``.
+        The order of a column's choices is its attribute ``choices``. Numbers that are stored are
+        read when they are used; no file stays open for them.
         """
         import xarray as xr
 
+        def variable(column: Column) -> xr.Variable:
+            shape = tuple(self.sizes[dim] for dim in column.dims)
+            if column.is_stored and column.stored_dtype is not None and math.prod(shape) > FEW:
+                from perfmodel.base.spoken import numbers_of
+
+                return xr.Variable(column.dims, numbers_of(column, shape), column.attrs)
+            return spoken(column)
+
         with self._opened():
             return xr.Dataset(
-                {name: spoken(column) for name, column in self.data_vars.items()},
-                {name: spoken(column) for name, column in self.coords.items()},
+                {name: variable(column) for name, column in self.data_vars.items()},
+                {name: variable(column) for name, column in self.coords.items()},
                 self.attrs,
             )
 

@@ -10,8 +10,7 @@ import xarray as xr
 
 from perfmodel.base import serving_variables, wafer_variables
 from perfmodel.base.errors import DataError
-from perfmodel.base.files import user_path
-from perfmodel.base.table import Table, spoken
+from perfmodel.base.table import Table
 from perfmodel.base.variables import RATE, TIME_COMPONENTS
 from perfmodel.sweeps import cost, results
 from perfmodel.sweeps.difference import difference
@@ -136,11 +135,6 @@ def open_results(path: str | Path) -> xr.Dataset:
     Raises
     ------
     DataError
-        The file is missing, is not netCDF, or is not a sweep of this schema.
+        The file is missing, is neither netCDF nor zarr, or is not a sweep of this schema.
     """
-    table = results.open_table(path)
-    dataset = xr.open_dataset(user_path(path), engine="netcdf4")
-    choices = {name: column for name, column in table.variables.items() if column.labels}
-    coords = {name: spoken(column) for name, column in choices.items() if name in table.coords}
-    found = {name: spoken(column) for name, column in choices.items() if name not in coords}
-    return dataset.assign_coords(coords).assign(found)
+    return wrapped(results.open_table(path))

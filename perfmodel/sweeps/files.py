@@ -308,7 +308,9 @@ def _stored_array(array: Any) -> Column:
             codes[values == label] = code
         return codes
 
-    return Column(dims, attrs=attributes | (flags(choices) if choices else {}), read=read)
+    numbers = array.dtype if array.dtype.kind in "fi" and "dtype" not in array.attrs else None
+    kept = attributes | (flags(choices) if choices else {})
+    return Column(dims, attrs=kept, read=read, stored_dtype=numbers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError
+from perfmodel.base.files import HDF5
 from perfmodel.base.table import Column, Index, Table
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def write_netcdf(table: Table, path: Path) -> None:
     """
     import netCDF4
 
-    with _library, netCDF4.Dataset(path, "w", format="NETCDF4") as file:
+    with HDF5, netCDF4.Dataset(path, "w", format="NETCDF4") as file:
         for dim, size in table.sizes.items():
             file.createDimension(dim, size)
         file.setncatts({key: value for key, value in table.attrs.items() if value is not None})
@@ -71,7 +71,7 @@ def join_netcdf(parts: Sequence[Path], path: Path, dim: str, attrs: Mapping[str,
     with _opened(parts[0]) as first, _opened(parts[-1]) as last:
         step = len(first.dimensions[dim])
         count = step * (len(parts) - 1) + len(last.dimensions[dim])
-    with _library, netCDF4.Dataset(path, "w", format="NETCDF4") as file:
+    with HDF5, netCDF4.Dataset(path, "w", format="NETCDF4") as file:
         file.set_auto_maskandscale(False)
         for number, part in enumerate(parts):
             with _opened(part) as source:
@@ -168,8 +168,6 @@ def read_netcdf(path: Path) -> Table:
         )
 
 
-_library = threading.RLock()
-"""Held while a file is open: netCDF4 lets other threads run, and HDF5 crashes where two call it."""
 _open: dict[str, Dataset] = {}
 """Files that are open to be read, by path."""
 
@@ -180,7 +178,7 @@ def _opened(path: Path) -> Iterator[Dataset]:
 
     Who asks for it again before that is given the same: opening takes longer than most columns.
     """
-    with _library:
+    with HDF5:
         if str(path) in _open:
             yield _open[str(path)]
         else:
@@ -220,7 +218,11 @@ def _stored(
         return values.astype(bool) if attributes.get("dtype") == "bool" else values
 
     kept = {name: value for name, value in attributes.items() if name not in ENCODING}
-    return Column(dims, attrs=kept, read=read, opened=opened)
+    kind = variable.dtype
+    if kind is not str and attributes.get("dtype") == "bool":
+        kind = np.dtype(bool)
+    numbers = kind if isinstance(kind, np.dtype) and "flag_meanings" not in kept else None
+    return Column(dims, attrs=kept, read=read, opened=opened, stored_dtype=numbers)
 
 
 def read_positions(

@@ -43,9 +43,10 @@ def test_shares_of_a_breakdown_add_up(dataset: xr.Dataset) -> None:
     assert np.float32(found["step_time"].iloc[0]) == step.values
 
 
-def test_a_stored_sweep_answers_alike(dataset: xr.Dataset, tmp_path: Path) -> None:
-    perfmodel.save_results(dataset, tmp_path / "sweep.nc")
-    with perfmodel.open_results(tmp_path / "sweep.nc") as stored:
+@pytest.mark.parametrize("name", ["sweep.nc", "sweep.zarr"])
+def test_a_stored_sweep_answers_alike(dataset: xr.Dataset, tmp_path: Path, name: str) -> None:
+    perfmodel.save_results(dataset, tmp_path / name)
+    with perfmodel.open_results(tmp_path / name) as stored:
         assert stored.perfmodel.best(2) == dataset.perfmodel.best(2)
         assert stored["recompute"].values[0] == "none"
         subset = stored.sel(hardware=["dgx-b200"])

@@ -84,6 +84,27 @@ def test_columns_read_together_open_the_file_once(
     assert not any(file.isopen() for file in opened)
 
 
+def test_xarray_reads_what_is_used_and_leaves_no_file_open(
+    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that the garbage collector closes in another thread ends the process."""
+    write_netcdf(table, tmp_path / "x.nc")
+    opened = []
+    library = netCDF4.Dataset
+    monkeypatch.setattr(netCDF4, "Dataset", lambda path: opened.append(library(path)) or opened[-1])
+    stored, whole = read_netcdf(tmp_path / "x.nc").to_xarray(), table.to_xarray()
+    before = len(opened)
+    np.testing.assert_array_equal(stored.time[7].values, whole.time[7].values)
+    np.testing.assert_array_equal(
+        stored.time.isel(strategy=[9, 2], hardware=1).values,
+        whole.time.isel(strategy=[9, 2], hardware=1).values,
+    )
+    np.testing.assert_array_equal(stored.time[::-700, :1].values, whole.time[::-700, :1].values)
+    assert len(opened) == before + 3  # nothing was read before it was used
+    xr.testing.assert_identical(stored, whole)
+    assert not any(file.isopen() for file in opened)
+
+
 def test_threads_may_read_and_write_at_once(table: Table, tmp_path: Path) -> None:
     """HDF5 is not made for threads: without a lock this ends the process."""
     names = [f"{number}.nc" for number in range(3)]

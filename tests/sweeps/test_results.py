@@ -10,6 +10,7 @@ import pytest
 import xarray as xr
 
 from perfmodel import load_hardware, load_model, strategy_grid, sweep
+from perfmodel.base import table as tables
 from perfmodel.base.errors import DataError
 from perfmodel.base.variables import MEMORY_COMPONENTS, TIME_COMPONENTS, VARIABLES
 from perfmodel.strategy.grid import FIELDS
@@ -56,7 +57,8 @@ def test_a_round_trip_changes_nothing(dataset: xr.Dataset, file: Path) -> None:
             assert reopened[name].dtype.kind in (dataset[name].dtype.kind, "O", "T"), name
 
 
-def test_a_file_is_reopened_lazily(file: Path) -> None:
+def test_a_file_is_reopened_lazily(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "FEW", 1000)  # numbers that are read at once
     with open_results(file) as reopened:
         assert not reopened["step_time"].variable._in_memory
         assert stored.best(reopened, 1)

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError, PerfModelError, did_you_mean
-from perfmodel.base.files import shortened
+from perfmodel.base.files import HDF5, shortened
 from perfmodel.wafer.cores.instructions import COLUMNS, MOST_ARGUMENTS, OPCODES, Instructions
 from perfmodel.wafer.system import WaferSystem
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 PRESSED: dict[str, Any] = {"zlib": True, "complevel": 1, "shuffle": True}
 CHUNK = 1 << 16
 KEPT_LINES = 1 << 18
+AT_ONCE = 64  # operations; opening the file takes longer than one
 TITLE = "instructions of cores"
 
 LINE_COLUMNS = {
@@ -54,11 +56,15 @@ class CoreColumns:
     def __init__(self, path: Path, system: WaferSystem, attributes: dict[str, Any]) -> None:
         import netCDF4
 
-        self._file = netCDF4.Dataset(path, "w", format="NETCDF4")
+        with HDF5:
+            self._file = netCDF4.Dataset(path, "w", format="NETCDF4")
+            self._declare(system, attributes)
         self._names: dict[str, int] = {}
         self._waiting: list[Instructions] = []
         self._rows: list[tuple[int, int, int, int, int]] = []
         self._lines = self._written = self._destinations = self._operations = 0
+
+    def _declare(self, system: WaferSystem, attributes: dict[str, Any]) -> None:
         file = self._file
         file.setncatts({"title": TITLE, "system": json.dumps(asdict(system)), **attributes})
         for dim in ("line", "destination", "operation", "name"):
@@ -95,7 +101,8 @@ class CoreColumns:
         self._waiting.append(instructions)
         self._lines += len(instructions.lines)
         if self._lines - self._written >= KEPT_LINES:
-            self._flush()
+            with HDF5:
+                self._flush()
 
     def _flush(self) -> None:
         file = self._file
@@ -124,11 +131,12 @@ class CoreColumns:
 
     def close(self) -> None:
         """Write what is left, and close the file."""
-        if self._waiting:
-            self._flush()
-        if self._names:
-            self._file["name"][: len(self._names)] = np.array(list(self._names), object)
-        self._file.close()
+        with HDF5:
+            if self._waiting:
+                self._flush()
+            if self._names:
+                self._file["name"][: len(self._names)] = np.array(list(self._names), object)
+            self._file.close()
 
 
 def read_cores(
@@ -156,17 +164,9 @@ def read_cores(
     DataError
         No such file, another file, or a step or operation that it lacks.
     """
-    import netCDF4
-
     place = Path(path)
     place = place / "cores.nc" if place.is_dir() else place
-    try:
-        file = netCDF4.Dataset(place)
-    except (OSError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise DataError(f"'{place}' is not a readable netCDF-4 file: {reason}") from None
-    with _read_whole(place, file):
-        file.set_auto_maskandscale(False)
+    with _opened(place) as file:
         if getattr(file, "title", None) != TITLE:
             raise DataError(f"'{place}' has no {TITLE}; 'perfmodel workload cores' writes them")
         facts = json.loads(file.system)
@@ -176,7 +176,6 @@ def read_cores(
         names = [str(name) for name in file["name"][:]]
         steps = file["step"][:]
     if step is not None and step not in steps:
-        file.close()
         raise DataError(f"'{place}' has no step {step}; it has {_some(np.unique(steps).tolist())}")
     wanted = [
         at
@@ -184,12 +183,11 @@ def read_cores(
         if operation is None or name == operation or name.endswith(f"_{operation}")
     ]
     if not wanted:
-        file.close()
         raise DataError(
             f"'{place}' has no operation '{shortened(operation)}'"
             f"{did_you_mean(operation or '', names)}"
         )
-    return system, _operations(place, file, step, wanted, names)
+    return system, _operations(place, step, wanted, names)
 
 
 def _some(items: list[int]) -> str:
@@ -197,49 +195,66 @@ def _some(items: list[int]) -> str:
 
 
 @contextlib.contextmanager
-def _read_whole(place: Path, file: Dataset) -> Iterator[None]:
-    """Close a file where reading it fails, and say that it is damaged.
+def _opened(place: Path) -> Iterator[Dataset]:
+    """Give the file, and close it: one left to the garbage collector is closed in any thread.
 
     Raises
     ------
     DataError
+        It is no netCDF-4 file, or what is read from it is damaged.
     """
-    try:
-        yield
-    except PerfModelError:
-        file.close()
-        raise
-    except (RuntimeError, OSError, LookupError, ValueError, TypeError, AttributeError) as error:
-        with contextlib.suppress(RuntimeError):
-            file.close()
-        raise DataError(f"'{place}' is damaged: {shortened(str(error))}") from None
+    import netCDF4
+
+    with HDF5:
+        try:
+            file = netCDF4.Dataset(place)
+        except (OSError, RuntimeError) as error:
+            reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+            raise DataError(f"'{place}' is not a readable netCDF-4 file: {reason}") from None
+        try:
+            file.set_auto_maskandscale(False)
+            yield file
+        except PerfModelError:
+            raise
+        except (RuntimeError, OSError, LookupError, ValueError, TypeError, AttributeError) as error:
+            raise DataError(f"'{place}' is damaged: {shortened(str(error))}") from None
+        finally:
+            with contextlib.suppress(RuntimeError):
+                file.close()
 
 
 def _operations(
-    place: Path, file: Dataset, step: int | None, wanted: list[int], names: list[str]
+    place: Path, step: int | None, wanted: list[int], names: list[str]
 ) -> Iterator[tuple[int, int, str, Instructions]]:
-    with _read_whole(place, file):
+    with _opened(place) as file:
         numbers = file["operation_name"][:]
         chosen = np.isin(numbers, wanted)
         if step is not None:
             chosen &= file["step"][:] == step
         nodes, steps = file["node"][:], file["step"][:]
         ends = np.append(file["first_line"][:], len(file.dimensions["line"]))
-        for at in np.flatnonzero(chosen).tolist():
-            begin, end = int(ends[at]), int(ends[at + 1])
-            if not 0 <= begin <= end <= ends[-1]:
-                raise DataError(f"'{place}' is damaged: lines {begin} to {end}")
-            lines = np.empty((end - begin, COLUMNS), np.int64)
-            for column, name in enumerate(LINE_COLUMNS):
-                lines[:, column] = file[name][begin:end]
-            arguments = file["arguments"][begin:end]
-            cast = lines[:, 0] == OPCODES.index("MULTICAST")
-            destinations = np.empty(0, np.int64)
-            if cast.any():
-                first = int(arguments[cast, 2].min())
-                last = int((arguments[cast, 2] + arguments[cast, 3]).max())
-                destinations = file["destinations"][first:last].astype(np.int64)
-                arguments[cast, 2] -= first
-            found = Instructions(lines, arguments, destinations)
+    places = np.flatnonzero(chosen).tolist()
+    for first in range(0, len(places), AT_ONCE):
+        part = places[first : first + AT_ONCE]
+        with _opened(place) as file:  # never while others go on with what was read
+            read = [_instructions(place, file, ends, at) for at in part]
+        for at, found in zip(part, read, strict=True):
             yield int(nodes[at]), int(steps[at]), names[int(numbers[at])], found
-    file.close()
+
+
+def _instructions(place: Path, file: Dataset, ends: NDArray[np.int64], at: int) -> Instructions:
+    begin, end = int(ends[at]), int(ends[at + 1])
+    if not 0 <= begin <= end <= ends[-1]:
+        raise DataError(f"'{place}' is damaged: lines {begin} to {end}")
+    lines = np.empty((end - begin, COLUMNS), np.int64)
+    for column, name in enumerate(LINE_COLUMNS):
+        lines[:, column] = file[name][begin:end]
+    arguments = file["arguments"][begin:end]
+    cast = lines[:, 0] == OPCODES.index("MULTICAST")
+    destinations = np.empty(0, np.int64)
+    if cast.any():
+        first = int(arguments[cast, 2].min())
+        last = int((arguments[cast, 2] + arguments[cast, 3]).max())
+        destinations = file["destinations"][first:last].astype(np.int64)
+        arguments[cast, 2] -= first
+    return Instructions(lines, arguments, destinations)

@@ -53,6 +53,20 @@ def test_one_operation_of_one_step(written: Path) -> None:
     ]
 
 
+def test_who_stops_reading_leaves_no_file_open(
+    written: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import netCDF4
+
+    opened = []
+    library = netCDF4.Dataset
+    monkeypatch.setattr(netCDF4, "Dataset", lambda path: opened.append(library(path)) or opened[-1])
+    _, found = read_cores(written)
+    next(found)
+    assert opened
+    assert not any(file.isopen() for file in opened)
+
+
 def test_what_is_not_there_is_named(written: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no step 1; it has 0, 3"):
         read_cores(written, 1)
