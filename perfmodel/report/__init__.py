@@ -1,0 +1,1 @@
+"""Results to be looked at: a page, its local server, publication figures."""
