@@ -444,16 +444,17 @@ class _Found:
         """Return all that a stage does in its order; those of passes begin behind the gather."""
         *passes, gaps, once = spans
         moved = [it._replace(start=self.ahead + it.start) for it in passes]
-        return _sorted(_joined([*moved, gaps, once]))
+        return _sorted(_joined([*moved, gaps, once]), self.closed.results["step_time"])
 
     def _packed(self, hidden: list[Spans]) -> Spans:
         """Return what hides, in the time of passes, of each component one after the other."""
-        found = _sorted(_joined(hidden))
+        end = self.closed.results["step_time"]
+        found = _sorted(_joined(hidden), end)
         start = found.start.copy()
         for component in np.unique(found.component):
             rows = np.flatnonzero(found.component == component)
             start[rows] = _one_by_one(start[rows], found.duration[rows], self.schedule.until)
-        return _sorted(found._replace(start=self.ahead + start))
+        return _sorted(found._replace(start=self.ahead + start), end)
 
 
 def _repeated(
@@ -477,9 +478,9 @@ def _joined(spans: Sequence[Spans]) -> Spans:
     return Spans(*(np.concatenate(columns) for columns in zip(*spans, strict=True)))
 
 
-def _sorted(spans: Spans) -> Spans:
-    """Return what takes time, by its begin."""
-    rows = np.flatnonzero(spans.duration > 0.0)
+def _sorted(spans: Spans, end: float) -> Spans:
+    """Return what takes time, more than roundings at the end do, by its begin."""
+    rows = np.flatnonzero(spans.duration > 4.0 * np.spacing(end))
     rows = rows[np.argsort(spans.start[rows], kind="stable")]
     return Spans(*(column[rows] for column in spans))
 

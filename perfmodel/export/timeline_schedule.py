@@ -199,16 +199,19 @@ def passes_of(closed: Closed, depth: str) -> Passes:
     }
     _add_shards(closed, pieces)
     _add_lonely_exchanges(closed, pieces)
-    behind = WEIGHT if WEIGHT in kinds else BACKWARD  # what ends a micro-batch on a stage
     batches, details = closed.batches, closed.details
     stage_row = chunks_of(closed.share.work, 0).stage_row
     for stage in range(order.first.size - 1):
         own = np.flatnonzero(order.rank_of == stage).tolist()
         if stage == critical:
             reduced = batches * (details["each"] - details["sharded"])
-            _spread(pieces, behind, own, DATA, "gradients", reduced / batches)
+            _spread(pieces, own, DATA, "reduce gradients", reduced / batches)
         if stage == critical or closed.in_closed_form:
-            _spread(pieces, behind, own, OFFLOAD, "copies", closed.copies[stage_row[stage]])
+            # Between the ends the closed form takes what shows on any stage.
+            copies = closed.copies[stage_row]
+            if stage not in (0, critical):
+                copies[:-1] = copies.min()
+            _spread(pieces, own, OFFLOAD, "copies", float(copies[stage]))
     work = np.zeros((KINDS, len(closed.chunks)))
     for place, found in pieces.items():
         work[place] = sum(piece.duration for piece in found)
@@ -227,16 +230,21 @@ def passes_of(closed: Closed, depth: str) -> Passes:
 
 def _spread(
     pieces: Mapping[tuple[int, int], list[Piece]],
-    kind: int,
     chunks: Sequence[int],
     component: int,
     name: str,
     time: float,
 ) -> None:
-    """Add to passes of a stage what a micro-batch takes on it beyond them, to its chunks evenly."""
-    if time > 0.0:
-        for chunk in chunks:
-            pieces[kind, chunk].append(Piece(component, name, time / len(chunks)))
+    """Add what a micro-batch takes on a stage beyond its passes to those that end it there.
+
+    To its chunks evenly: whole backward passes, or those for the weights.
+    """
+    if not time > 0.0:
+        return
+    for chunk in chunks:
+        for kind in (BACKWARD, WEIGHT):
+            if (kind, chunk) in pieces:
+                pieces[kind, chunk].append(Piece(component, name, time / len(chunks)))
 
 
 def _stage_time(closed: Closed) -> float:
@@ -269,9 +277,10 @@ def _add_shards(closed: Closed, pieces: Mapping[tuple[int, int], list[Piece]]) -
     ahead, exposed, total = (held @ prices[name] for name in ("ahead", "exposed", "total"))
     hidden = np.maximum(total - exposed - last, 0.0)
     # The first gather of a step, which shows, is one of those that hide otherwise.
-    all_hidden = closed.batches * (details["each_total"] - details["each"])
-    if all_hidden > 0.0:
-        hidden *= max(1.0 - details["gather"] / all_hidden, 0.0)
+    left = details["each_total"] - details["each"] - details["gather"] / closed.batches
+    own = order.rank_of == closed.critical
+    if hidden[own].any():
+        hidden[own] *= max(left, 0.0) / hidden[own].sum()
     for (kind, chunk), found in pieces.items():
         if kind == FORWARD:
             found.insert(0, Piece(DATA, "gather parameters", ahead[chunk], 0.5 * hidden[chunk]))
