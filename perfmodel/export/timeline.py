@@ -38,7 +38,7 @@ from perfmodel.export.timeline_schedule import (
     shown_sends,
 )
 from perfmodel.formats.perfetto import Counter, Track, write_timeline
-from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT
+from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, KINDS, WEIGHT
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import Framework, load_framework
@@ -237,6 +237,7 @@ def step_timeline(
     framework: str | Framework = "megatron",
     stages: Sequence[int] | None = None,
     depth: str = DEPTHS[0],
+    most: int = MOST_EVENTS,
 ) -> StepTimeline:
     """Lay the training step of one strategy in time.
 
@@ -250,7 +251,9 @@ def step_timeline(
     stages : sequence of int, optional
         Pipeline stages to tell of; negative ones count from the end. All unless given.
     depth : {"passes", "layers", "operations"}
-        How finely passes are told.
+        How finely passes are told; less finely where there are too many events.
+    most : int
+        Events that a file of it has at most.
 
     Returns
     -------
@@ -262,6 +265,8 @@ def step_timeline(
     ------
     StrategyError
         Not exactly one strategy, an impossible one, a stage or a depth that there is not.
+    DataError
+        Passes alone are more than `most` events.
     """
     from perfmodel.hwprofiles import load_hardware
 
@@ -271,22 +276,47 @@ def step_timeline(
         raise StrategyError(f"unknown depth '{depth}'{did_you_mean(depth, DEPTHS)}")
     count = int(grid["pipeline_parallel"][0])
     numbers = range(count) if stages is None else [_stage(stage, count) for stage in stages]
+    chosen = sorted(set(numbers))
     software = load_framework(framework)
     closed = closed_step(model, grid, hardware, software)
-    passes = passes_of(closed, depth)
+    for told in DEPTHS[DEPTHS.index(depth) :: -1]:
+        passes = passes_of(closed, told)
+        events = _expected_events(closed, passes, chosen)
+        if events <= most:
+            break
+    else:
+        raise DataError(
+            f"a timeline of about {events:,} events, more than {most:,}: fewer stages have fewer "
+            "(--stages first,last)"
+        )
     schedule = schedule_of(closed, passes)
     found = _Found(closed, passes, schedule, Memory(closed, schedule))
     return StepTimeline(
         f"{model.name} on {grid.devices:,} × {hardware.name}, {software.name}",
         closed.results,
         closed.critical,
-        tuple(found.stage(number) for number in sorted(set(numbers))),
+        tuple(found.stage(number) for number in chosen),
         count,
         tuple(found.names),
-        depth,
+        told,
         schedule.drawn_sends,
         schedule.drawn_work,
     )
+
+
+def _expected_events(closed: Closed, passes: Passes, stages: Sequence[int]) -> int:
+    """Return about how many events the passes of some stages have."""
+    order = closed.pipeline.order
+    runs = np.zeros((KINDS, order.rank_of.size), np.int64)
+    np.add.at(runs, (order.kind, order.stage), 1)
+    chosen = np.isin(order.rank_of, stages)
+    found = 0
+    for (kind, chunk), pieces in passes.pieces.items():
+        if chosen[chunk]:
+            # A pass, its pieces, what is behind it, and up to four values of counters.
+            each = 6 + len(pieces) + sum(piece.hidden > 0.0 for piece in pieces)
+            found += each * int(runs[kind, chunk])
+    return found
 
 
 def _stage(stage: int, count: int) -> int:
@@ -544,21 +574,6 @@ def _track(step: StepTimeline, process: str, thread: str, spans: Spans, prefix: 
         spans.duration,
         [prefix + TIME_COMPONENTS[component] for component in spans.component.tolist()],
     )
-
-
-def check_events(step: StepTimeline, most: int = MOST_EVENTS) -> None:
-    """Refuse a timeline of more events than a viewer opens.
-
-    Raises
-    ------
-    DataError
-        Says how many, and what has fewer.
-    """
-    if step.events > most:
-        raise DataError(
-            f"a timeline of {step.events:,} events, more than {most:,}: fewer stages "
-            "(--stages first,last) or a coarser --operations have fewer"
-        )
 
 
 def pipeline_picture(step: StepTimeline) -> dict[str, Any]:
