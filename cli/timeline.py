@@ -154,9 +154,8 @@ def timeline_command(
     from perfmodel.sweeps.subject import SERVING, TRAINING, subject_of
 
     said = f"this comes from '{file}'"
-    refuse_unused(
-        given, (), {"a strategy without a results file": STATED, "a run without one": ("from",)}, said
-    )
+    purposes = {"a strategy without a results file": STATED, "a run without one": ("from",)}
+    refuse_unused(given, (), purposes, said)
     file, number = _numbered(file)
     if number is not None and pick is not None:
         raise click.UsageError(f"--pick has no effect: '{file}#{number}' says which")

@@ -98,13 +98,13 @@ def print_step(step: StepTimeline) -> None:
     say("of a whole step; communication that shows, and what hides beside other work")
     if step.drawn_sends < 1.0:
         remark(
-            f"note: sends of other stages than the slowest are drawn with {step.drawn_sends:.0%} of "
-            "their time: the closed form of the pipeline counts fewer that delay the step"
+            f"note: sends of stages but the slowest are drawn with {step.drawn_sends:.0%} of their "
+            "time, so that they delay the step by no more than the projection says"
         )
     if step.drawn_work < 1.0:
         remark(
-            f"note: passes of other stages are drawn with {step.drawn_work:.1%} of their time: "
-            "the closed form of the pipeline takes stages alike that differ"
+            f"note: passes of stages but the slowest are drawn with {step.drawn_work:.1%} of their "
+            "time, so that they delay the step by no more than the projection says"
         )
 
 
@@ -138,12 +138,12 @@ def print_served(found: ServingTimeline) -> None:
     for one in found.batches:
         say(f"{one.name}: {float(one.count.sum()):,.0f} passes", 2)
     click.echo()
-    lines = [
-        [SERVED[name].long_name, format_time(totals[name]), share(totals[name], totals["pass_time"])]
-        for name in PASS_COMPONENTS
-        if totals[name]
-    ]
-    lines.append(["a mean pass", format_time(totals["pass_time"]), "100.0 %"])
+    whole, lines = totals["pass_time"], []
+    for name in PASS_COMPONENTS:
+        if totals[name]:
+            text = SERVED[name].long_name.removesuffix(" in a mean pass")
+            lines.append([text, format_time(totals[name]), share(totals[name], whole)])
+    lines.append(["all of it", format_time(whole), "100.0 %"])
     click.echo(table(["mean pass", "", "share"], lines, left=(0,)))
     if found.note:
         remark(f"note: {found.note}")

@@ -49,9 +49,9 @@ TOTAL_PASSES, SEQUENCE_SECONDS, TOTALS = 7, 8, 9
 
 START, SAME_PASSES, TIME, PROMPTS, CHUNK, BATCH, BLOCKS, PARTS_FROM = range(8)
 LOG = PARTS_FROM + 6
-"""Places in `Rank.log`: when passes alike begin, how many there are and what each takes [s]; prompts
-in each of them, and tokens of each of their chunks; sequences that decode; blocks of the cache in
-use as they begin; and, from the last place on, the parts of the time of one of `pass_times`."""
+"""Places in `Rank.log`: when passes alike begin, how many there are and what each takes [s];
+prompts in each of them, and tokens of each of their chunks; sequences that decode; blocks of the
+cache in use as they begin; and, from the last place on, what `pass_times` says one consists of."""
 
 
 class Limits(NamedTuple):
@@ -195,7 +195,7 @@ def new_requests(count: int) -> Requests:
 
 @jit
 def new_rank(most: int, entries: int) -> Rank:
-    """Return memory for a rank with so many requests at once and entries of a log, idle at time 0."""
+    """Return memory for a rank, idle at time 0, with so many requests and entries of its log."""
     rank = Rank(
         np.zeros(NUMBERS),
         np.zeros(COUNTS, np.int64),

@@ -334,7 +334,7 @@ def log_clients(
     state: int,
     entries: int,
 ) -> tuple[Floats, int, float, float, int]:
-    """Run a closed loop on one batch of a deployment, as `recurse_points` does, and keep its passes.
+    """Run a closed loop on one batch of a deployment and keep its passes; as `recurse_points`.
 
     Parameters
     ----------

@@ -128,7 +128,7 @@ class ServingTimeline:
         A mean pass (``pass_time``, and its components) [s], ``utilization`` [1] and ``passes``.
         """
         counts = sum(it.alike * float(it.count.sum()) for it in self.batches)
-        parts = sum(it.alike * (it.parts @ it.count) for it in self.batches)
+        parts = np.sum([it.alike * (it.parts @ it.count) for it in self.batches], axis=0)
         busy = sum(it.alike * float(it.duration.sum()) for it in self.batches)
         found = dict(zip(TIME_COMPONENTS, (parts / counts).tolist(), strict=True))
         utilization = busy / self.duration / self.groups
@@ -220,9 +220,7 @@ def serving_timeline(
                 continue
             log, logged, since, until, after = recursion.log_clients(*tried, own, state, ENTRIES)
             if logged > ENTRIES:
-                log, logged, since, until, after = recursion.log_clients(
-                    *tried, own, state, logged
-                )
+                log, logged, since, until, after = recursion.log_clients(*tried, own, state, logged)
             state = after
             log = log[:, :logged]
             log = log[:, log[START] >= since].copy()
@@ -288,9 +286,7 @@ def replay_timeline(
         entries=ENTRIES,
     )
     found = [
-        Batch(f"batch {number}", 1.0, log)
-        for number, log in enumerate(replayed.passes)
-        if log.size
+        Batch(f"batch {number}", 1.0, log) for number, log in enumerate(replayed.passes) if log.size
     ]
     ends = [float((it.start + it.duration).max()) for it in found]
     duration = max(ends) + float(deployments.output_host[0])
@@ -393,9 +389,7 @@ def _pass_name(prompts: float, chunk: float, decoding: float, count: float) -> s
     return text if count == 1 else f"{text}, {count:,.0f} passes"
 
 
-def _part_tracks(
-    batch: Batch, start: Floats, count: Floats, most: int | None
-) -> Iterator[Track]:
+def _part_tracks(batch: Batch, start: Floats, count: Floats, most: int | None) -> Iterator[Track]:
     """Yield what passes consist of, in turn: the device's time, and what it waits for the host."""
     times = batch.parts[:, :most] * count
     begin = start + np.cumsum(times, axis=0) - times

@@ -237,7 +237,9 @@ class _Stage:
                 )
                 self.tail = needing((node,))
         self.tail = both(self.tail, needing([node for _, node in running]))
-        wait = part.host_forward if slot.forward else host_share(slot.gradients, part) * part.host_backward
+        wait = part.host_forward
+        if not slot.forward:
+            wait = host_share(slot.gradients, part) * part.host_backward
         if wait > 0:
             name = f"{label} {_direction(slot)} host"
             self.tail = needing((self.nodes.host(name, self.tail, wait),))

@@ -89,8 +89,13 @@ class Spans(NamedTuple):
 
     def totals(self) -> Columns:
         """Return what all of it takes by component, shape (components,) [s]."""
-        weights = self.duration
-        return np.bincount(self.component, weights, minlength=len(TIME_COMPONENTS))
+        found = np.zeros(len(TIME_COMPONENTS))
+        np.add.at(found, self.component, self.duration)
+        return found
+
+    def at(self, rows: NDArray[Any]) -> Spans:
+        """Return some of them: places, or a mask."""
+        return Spans(self.start[rows], self.duration[rows], self.component[rows], self.name[rows])
 
 
 class StagePasses(NamedTuple):
@@ -328,9 +333,7 @@ def _stage(stage: int, count: int) -> int:
 class _Found:
     """Puts the pieces of a step together, stage by stage."""
 
-    def __init__(
-        self, closed: Closed, passes: Passes, schedule: Schedule, memory: Memory
-    ) -> None:
+    def __init__(self, closed: Closed, passes: Passes, schedule: Schedule, memory: Memory) -> None:
         self.closed, self.passes, self.schedule, self.memory = closed, passes, schedule, memory
         self.names: dict[str, int] = {}
         self.ahead = closed.details["gather"]
@@ -505,14 +508,19 @@ def _repeated(
 
 
 def _joined(spans: Sequence[Spans]) -> Spans:
-    return Spans(*(np.concatenate(columns) for columns in zip(*spans, strict=True)))
+    return Spans(
+        np.concatenate([it.start for it in spans]),
+        np.concatenate([it.duration for it in spans]),
+        np.concatenate([it.component for it in spans]),
+        np.concatenate([it.name for it in spans]),
+    )
 
 
 def _sorted(spans: Spans, end: float) -> Spans:
     """Return what takes time, more than roundings at the end do, by its begin."""
     rows = np.flatnonzero(spans.duration > 4.0 * np.spacing(end))
     rows = rows[np.argsort(spans.start[rows], kind="stable")]
-    return Spans(*(column[rows] for column in spans))
+    return spans.at(rows)
 
 
 def _one_by_one(ready: Columns, duration: Columns, until: float) -> Columns:
@@ -550,13 +558,11 @@ def _stage_tracks(step: StepTimeline, one: StageTimeline) -> Iterator[Track | Co
     }
     for thread, chosen in threads.items():
         if chosen.any():
-            yield _track(step, process, thread, Spans(*(it[chosen] for it in shown)), "")
+            yield _track(step, process, thread, shown.at(chosen), "")
     for component in np.unique(one.hidden.component).tolist():
         chosen = one.hidden.component == component
         thread = f"hidden {WORDS[TIME_COMPONENTS[component]]}"
-        yield _track(
-            step, process, thread, Spans(*(it[chosen] for it in one.hidden)), "hidden "
-        )
+        yield _track(step, process, thread, one.hidden.at(chosen), "hidden ")
     memory = one.memory
     yield Counter(process, "memory [B]", memory.start, {"total": memory.total})
     parts = {

@@ -45,7 +45,6 @@ from perfmodel.training.scheduled import chunks_of, groups_of, sends_are_hidden
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
     from perfmodel.kernels.pipeline.events import Durations, Timeline
-    from perfmodel.kernels.step.scheduled import Chunks
     from perfmodel.kernels.step.shards import Shards
     from perfmodel.kernels.step.tables import Waits
 
@@ -134,8 +133,8 @@ def closed_step(
     software = framework_of_run(framework, model, hardware, grid)
     split = software.stage_split
     if split == BEST:
-        kind = tuple(int(grid[name][0]) for name in ("pipeline_parallel", "virtual_pipeline"))
-        placed = (*kind, placement_of(int(grid["pipeline_schedule"][0]), grid))
+        stages, virtual = int(grid["pipeline_parallel"][0]), int(grid["virtual_pipeline"][0])
+        placed = (stages, virtual, placement_of(int(grid["pipeline_schedule"][0]), grid))
         (split,) = best_splits(model, [placed], share.keys.parts)
     return Closed(
         share,
@@ -307,9 +306,7 @@ def _add_lonely_exchanges(closed: Closed, pieces: Mapping[tuple[int, int], list[
         for place, piece in enumerate(found):
             if piece.component == EXPERT and piece.hidden > 0.0:
                 shown = piece.duration + share * piece.hidden
-                found[place] = piece._replace(
-                    duration=shown, hidden=(1.0 - share) * piece.hidden
-                )
+                found[place] = piece._replace(duration=shown, hidden=(1.0 - share) * piece.hidden)
 
 
 class Schedule(NamedTuple):
@@ -370,7 +367,6 @@ def schedule_of(closed: Closed, passes: Passes) -> Schedule:
 def _durations(closed: Closed, passes: Passes, sends: float, work: float) -> Durations:
     from perfmodel.kernels.pipeline.events import Durations
 
-    order = closed.pipeline.order
     takes = pass_scale(closed, work) * passes.work + shown_sends(closed, passes, sends)
     left = sends * (passes.send - passes.shown)
     moved = np.full_like(takes, left)

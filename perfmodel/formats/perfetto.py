@@ -49,7 +49,7 @@ class Track:
     start: NDArray[np.float64]
     duration: NDArray[np.float64]
     category: str | Sequence[str] = ""
-    arguments: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    arguments: Mapping[str, Sequence[Any] | NDArray[Any]] = field(default_factory=dict)
     flow_out: Mapping[int, int] = field(default_factory=dict)
     flow_in: Mapping[int, int] = field(default_factory=dict)
 

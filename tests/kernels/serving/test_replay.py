@@ -8,6 +8,7 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 
+from perfmodel.kernels.serving.rank import LOG
 from perfmodel.kernels.serving.replay import (
     COLUMN_NAMES,
     DISPATCHES,
@@ -16,7 +17,6 @@ from perfmodel.kernels.serving.replay import (
     new_caches,
     replay_requests,
 )
-from perfmodel.kernels.serving.rank import LOG
 from perfmodel.kernels.serving.tables import ROWS, Deployments
 from tests.kernels.serving.cases import deployment, pass_tables
 from tests.kernels.serving.retold import Request, RetoldRank
