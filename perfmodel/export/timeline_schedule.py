@@ -67,7 +67,7 @@ class Closed(NamedTuple):
     results : dict of str to float
         Every variable of `perfmodel.base.variables.STEP_VARIABLES`.
     details : dict of str to float
-        By the names of `perfmodel.kernels.step.details.DetailRows`.
+        By the names of `perfmodel.kernels.step.close.DetailRows`.
     copies : ndarray
         Offload of every distinct stage, each micro-batch [s].
     pipeline : Pipeline
@@ -121,14 +121,19 @@ def closed_step(
     waits = add_waits(share)
     with kernel_work(strategies=2):
         from perfmodel.kernels.step import close as kernel
-        from perfmodel.kernels.step.details import DETAIL, step_details
 
         arguments = share.arguments(share.work.strategies, waits)
-        out, details = np.zeros((len(STEP_VARIABLES), 1)), np.zeros(len(DETAIL))
+        out = np.zeros((len(STEP_VARIABLES), 1))
+        results = kernel.results_in(out)
+        kernel.close_strategies(*map(plain, arguments), results)
+        details = dict(zip(kernel.DETAIL._fields, results.details.tolist(), strict=True))
         copies = np.zeros(share.stages.sums.size)
-        asked = [*map(plain, arguments)]
-        kernel.close_strategies(*asked, kernel.results_in(out))
-        step_details(*asked, details, copies)
+        if details["copied"] > 0.0:
+            from perfmodel.kernels.step.offload import stage_copies
+
+            asked = map(plain, (share.stages, share.settings, share.network))
+            strategy, count = plain(share.work.strategies[0]), int(batches_of(grid)[0])
+            stage_copies(strategy, count, *asked, copies)
     pipeline = _pipeline(grid)
     software = framework_of_run(framework, model, hardware, grid)
     split = software.stage_split
@@ -141,7 +146,7 @@ def closed_step(
         waits,
         arguments[5],
         {item.name: float(out[i, 0]) for i, item in enumerate(STEP_VARIABLES)},
-        dict(zip(DETAIL._fields, details.tolist(), strict=True)),
+        details,
         copies,
         pipeline,
         model_chunks(model, grid, hardware, software, pipeline.order, split),

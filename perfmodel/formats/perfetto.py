@@ -8,10 +8,11 @@ complete event ("X") per operation with begin and duration in microseconds, meta
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -124,15 +125,22 @@ def write_timeline(
     return written
 
 
-def _opened(temporary: Path, path: str | Path) -> TextIO:
+@contextlib.contextmanager
+def _opened(temporary: Path, path: str | Path) -> Iterator[TextIO]:
     """Open a file to be written, compressed where its name says so."""
-    if str(path).endswith(".gz"):
-        import gzip
+    if not str(path).endswith(".gz"):
+        with temporary.open("w", encoding="utf-8") as file:
+            yield file
+        return
+    import gzip
 
-        # Without a name and a time in it, so that equal timelines are equal files.
-        packed = gzip.GzipFile("", "wb", 6, temporary.open("wb"), 0)
-        return io.TextIOWrapper(packed, encoding="utf-8")
-    return temporary.open("w", encoding="utf-8")
+    # Without a name and a time in it, so that equal timelines are equal files.
+    with (
+        temporary.open("wb") as raw,
+        gzip.GzipFile("", "wb", 6, raw, 0) as packed,
+        io.TextIOWrapper(packed, encoding="utf-8") as text,
+    ):
+        yield text
 
 
 def _check(track: Track | Counter) -> None:
