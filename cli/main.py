@@ -24,6 +24,10 @@ COMMANDS = {
     ),
     "project": ("perfmodel.cli.project:project_command", "Project one strategy."),
     "explain": ("perfmodel.cli.explain:explain_command", "Say where time and memory go, op by op."),
+    "timeline": (
+        "perfmodel.cli.timeline:timeline_command",
+        "Write a step or a served model in time.",
+    ),
     "diff": ("perfmodel.cli.diff.command:diff_command", "Compare two projections."),
     "launch": ("perfmodel.cli.launch:launch_command", "Write what starts a chosen strategy."),
     "serve": ("perfmodel.cli.serve.command:serve_command", "Project a served model."),

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from perfmodel.compute.stream import stream_times
     from perfmodel.convert.opening import open_traces
     from perfmodel.export.chakra import projected_traces
+    from perfmodel.export.serving_timeline import serving_timeline
+    from perfmodel.export.timeline import step_timeline
     from perfmodel.export.workload import projected_workload
     from perfmodel.formats.chakra.files import write_traces
     from perfmodel.hwprofiles import list_hardware, list_meshes, load_hardware, load_mesh
@@ -85,8 +87,10 @@ _HOMES = {
     "search": "perfmodel.sweeps.search",
     "serve": "perfmodel.sweeps.serving",
     "serving_grid": "perfmodel.serving.enumerate",
+    "serving_timeline": "perfmodel.export.serving_timeline",
     "simulate": "perfmodel.simulation.run",
     "size_deployment": "perfmodel.sweeps.size",
+    "step_timeline": "perfmodel.export.timeline",
     "strategies_from_rows": "perfmodel.strategy.enumerate",
     "strategy_grid": "perfmodel.strategy.enumerate",
     "stream_times": "perfmodel.compute.stream",
@@ -132,8 +136,10 @@ __all__ = [
     "search",
     "serve",
     "serving_grid",
+    "serving_timeline",
     "simulate",
     "size_deployment",
+    "step_timeline",
     "strategies_from_rows",
     "strategy_grid",
     "stream_times",
