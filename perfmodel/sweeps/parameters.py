@@ -66,6 +66,10 @@ class Parameter:
         """The path; of a switch with the value that it is set to."""
         return f"{self.path}={written(self.other)}" if self.is_switch else self.path
 
+    def is_coarse(self, step: float) -> bool:
+        """Tell whether a whole number has no neighbour that is about one relative step away."""
+        return self.whole and self.value * step < 0.5
+
     def times(self, factor: float) -> float | None:
         """Return a number that is about as many times the value; None where there is no other."""
         value = min(max(float(self.value) * factor, self.least), self.most)

@@ -43,7 +43,8 @@ class Effect:
     ----------
     parameter : Parameter
     elasticity, below, above : float
-        Central difference, and one-sided ones [1]; NaN for switches and numbers that are 0.
+        Central difference, and one-sided ones [1]; NaN for switches, numbers that are 0
+        and whole ones too small for the step.
     kink : bool
         Whether the one-sided ones disagree: a choice of the software changes here, or what was
         hidden shows.
@@ -64,11 +65,11 @@ class Effect:
     values: tuple[float | None, float | None] = (None, None)
 
     def size(self, base: float) -> float:
-        """Return what effects are sorted by: the elasticity, or the same of a switch."""
-        if self.parameter.is_switch:
-            value = math.nan if self.high is None else self.high.value
-            return abs(math.log(value / base)) if value > 0.0 else 0.0
-        return abs(self.elasticity) if math.isfinite(self.elasticity) else 0.0
+        """Return what effects are sorted by: the elasticity, or the logarithm of a what-if."""
+        if math.isfinite(self.elasticity):
+            return abs(self.elasticity)
+        values = (it.value for it in (self.low, self.high) if it is not None)
+        return max((abs(math.log(it / base)) for it in values if it > 0.0), default=0.0)
 
 
 def effects(
@@ -92,6 +93,10 @@ def effects(
     moving = _screened(case, numbers, base, factors)
     if progress:
         progress(len(numbers) - len(moving))
+    for effect in moving:
+        if effect.parameter.is_coarse(step):
+            effect.elasticity = effect.below = effect.above = math.nan
+    moving = [effect for effect in moving if not effect.parameter.is_coarse(step)]
     ends = [(effect, effect.parameter.times(1.0 + by)) for effect in moving for by in (-step, step)]
     there = [(effect, value) for effect, value in ends if value is not None]
     outcomes = iter(case.vary([{effect.parameter.path: value} for effect, value in there]))
@@ -100,7 +105,7 @@ def effects(
         path = effect.parameter.path
         _differentiate(effect, base, below, above, {v: nearby[p, v] for p, v in nearby if p == path})
     if progress:
-        progress(len(found) - len(switches) - len(numbers) + len(moving))
+        progress(len(moving))
     return found
 
 
