@@ -28,6 +28,8 @@ TOLERANCE = 0.01
 LADDER = tuple(4.0**power for power in range(-5, 11))
 """Times today's bandwidth, at which it is looked first."""
 PRECISE = 1e-6  # of a bandwidth that is found
+EXPLAINED = 0.05
+"""Part of what remains that a cause may leave where it is named for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ def _of_level(case: Case, level: int, base: Outcome, tolerance: float) -> list[H
         if not shows:
             verdict, factor, last = "always", LADDER[0], outcomes[0]
         elif shows[-1] == len(LADDER) - 1:
-            verdict = _why(case, level, kind, tolerance)
+            verdict = _why(case, level, kind, max(tolerance, _left(last, kind)))
         else:
             ends = LADDER[shows[-1]], LADDER[shows[-1] + 1]
             factor, last = _crossing(case, path, today, kind, tolerance, ends)
@@ -149,6 +151,11 @@ def _excess(outcome: Outcome, kind: str, tolerance: float) -> float:
     """Return exposed time beyond what counts as hidden [s]; above 0 where it shows."""
     results = outcome.results
     return results[f"{kind}_exposed"] - tolerance * results["step_time"]
+
+
+def _left(outcome: Outcome, kind: str) -> float:
+    """Return the share of a step below which what shows in an outcome is explained."""
+    return EXPLAINED * outcome.results[f"{kind}_exposed"] / outcome.results["step_time"]
 
 
 def _crossing(
