@@ -117,14 +117,13 @@ class Hardware:
         HardwareError
             The profile has no such group.
         """
-        table = self.calibration.get(group)
-        if not table:
+        values = self._values.get(group)
+        if not values:
             hint = did_you_mean(group, self.calibration)
             raise HardwareError(
                 f"hardware profile '{self.name}' has no [calibration.{group}]"
                 + (hint or "; extend a family such as nvidia-hopper, or add the table")
             )
-        values = {key: entry.value for key, entry in table.items()}
         said = tuple(sorted(words.items()))
         return Lookup(self.name, group, values, said, facts or {}, defaults or {})
 
@@ -145,8 +144,11 @@ class Hardware:
         """
         if "uncertainty" not in self.calibration:
             return 0.0
-        stated = self.lookup("uncertainty", regime=regime)(kernel_class, 0.0)
-        return max(stated, self.borrowed_band(kernel_class))
+        key = kernel_class, regime
+        if key not in self._widths:
+            stated = self.lookup("uncertainty", regime=regime)(kernel_class, 0.0)
+            self._widths[key] = max(stated, self.borrowed_band(kernel_class))
+        return self._widths[key]
 
     def trust(self, kernel_class: str) -> str:
         """Return how most constants of a kernel class came about.
@@ -171,14 +173,18 @@ class Hardware:
             Half the 10-90 % band of ln(measured / predicted) of devices that were left out;
             0 where the constants are the device's own or its family's.
         """
-        found = self._bands.get(kernel_class)
-        if found is None:
-            found = self._bands[kernel_class] = band(self.calibration, kernel_class)
-        return found
+        return band(self.calibration, kernel_class)
+
+    # Asked for with every operation: what does not change is worked out once.
+    @cached_property
+    def _values(self) -> dict[str, dict[str, float]]:
+        return {
+            group: {key: entry.value for key, entry in entries.items()}
+            for group, entries in self.calibration.items()
+        }
 
     @cached_property
-    def _bands(self) -> dict[str, float]:
-        """What `borrowed_band` has said: it is asked with every operation."""
+    def _widths(self) -> dict[tuple[str, str], float]:
         return {}
 
     def value(self, path: str) -> Scalar:
