@@ -19,6 +19,7 @@ from perfmodel.cli.group import verbosity_options
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.printing import print_json, remark
 
+
 @click.command("diff", cls=SidesCommand, short_help="Compare two projections.")
 @click.argument("a", metavar="A", shell_complete=complete_file)
 @click.argument("b", metavar="B", shell_complete=complete_file)

@@ -83,9 +83,7 @@ def _stated(
     )
 
 
-def _space(
-    named: Mapping[str, Any], axes: Mapping[str, Any]
-) -> tuple[Any, StrategyGrid, Any, Any]:
+def _space(named: Mapping[str, Any], axes: Mapping[str, Any]) -> tuple[Any, StrategyGrid, Any, Any]:
     """Return all strategies that `perfmodel sweep` would project: every sensible one."""
     from perfmodel.cli.shared.inputs import load_rows, load_software, of_hardware
     from perfmodel.cli.shared.launch_file import stated_framework, stated_model

@@ -245,7 +245,7 @@ def sensitivity_command(
     texts = [text for text in (a, b) if text is not None]
     if not any(is_projection(text) for text in texts):
         refuse_options(given)
-    loading = {"counted_by": by, "of": of, "reoptimise": reoptimise}
+    loading: dict[str, Any] = {"counted_by": by, "of": of, "reoptimise": reoptimise}
     if b is None:
         for name, value in (("--range", limits), ("--side", sides)):
             if value is not None:
@@ -263,8 +263,8 @@ def sensitivity_command(
     cases = [load_case(ctx, text, given, **loading) for text in (a, b)]
     found = []
     for path in dict.fromkeys(only):
-        which = sides or ("b" if path.strip() == "system.price" else "both")
-        found.append(break_even(*cases, path, sides=which, limits=limits))  # type: ignore[arg-type]
+        which: Any = sides or ("b" if path.strip() == "system.price" else "both")
+        found.append(break_even(cases[0], cases[1], path, sides=which, limits=limits))
     if as_json:
         print_json(break_even_document(texts, cases, found))
     else:

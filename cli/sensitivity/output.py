@@ -28,7 +28,7 @@ def print_sensitivity(found: Table, top: int, everything: bool) -> None:
     attrs = found.attrs
     target = attrs["variable"].replace("_", " ")
     click.echo(heading(f"{attrs['model']} on {attrs['hardware']}, {attrs['software']}"))
-    say(attrs["strategy"].replace("=", " ").replace(" ", " ") or "defaults")
+    say(attrs["strategy"].replace(" ", " · ").replace("=", " ") or "all by default")
     mode = "; the best strategy is chosen anew" if attrs["mode"] == "reoptimised" else ""
     click.echo(f"{target} {quantity(attrs['base'], attrs['units'])}{mode}")
     numbers = [row for row in rows if not row["other"]]
@@ -68,6 +68,9 @@ def _print_numbers(
         ]
         for row in shown
     ]
+    if not lines:
+        say(f"none of {len(rows):,} numbers changes anything (--all shows them)")
+        return
     factors = [f"×{attrs[name]:g}" for name in ("low_factor", "high_factor")]
     click.echo(table(["number", "value", "elasticity", *factors], lines, left=(0,)))
     _left_out(rows, moving, shown, "numbers")
@@ -93,9 +96,9 @@ def _change(row: dict[str, Any], side: str) -> str:
 
 
 def _signed(change: float) -> str:
-    return percent(change, "+") if abs(change) >= 5e-4 else f"{100 * change:+.1g} %" if (
-        abs(change) > UNMOVED
-    ) else "0"
+    if abs(change) >= 5e-4:
+        return percent(change, "+")
+    return f"{100 * change:+.1g} %" if abs(change) > UNMOVED else "0"
 
 
 def _print_switches(
@@ -109,6 +112,9 @@ def _print_switches(
         if not math.isfinite(row["high"]):
             verdict = row["reason"].partition(":")[0] or "impossible"
         lines.append([row["path"], row["setting"], row["other"], _bare(row), verdict])
+    if not lines:
+        say(f"none of {len(rows):,} settings of switches changes anything (--all shows them)")
+        return
     headers = ["switch", "is", "set to", target, ""]
     click.echo(table(headers, lines, left=(0, 1, 2, 4), spare=(4,)))
     _left_out(rows, moving, shown, "settings")
@@ -118,9 +124,7 @@ def _bare(row: dict[str, Any]) -> str:
     return _signed(row["high_change"]) if math.isfinite(row["high_change"]) else NOTHING
 
 
-def _left_out(
-    rows: Sequence[Any], moving: Sequence[Any], shown: Sequence[Any], noun: str
-) -> None:
+def _left_out(rows: Sequence[Any], moving: Sequence[Any], shown: Sequence[Any], noun: str) -> None:
     more, idle = len(moving) - len(shown), len(rows) - len(moving)
     words = [f"{more:,} more (--top)"] if more else []
     words += [f"{idle:,} {noun} that change nothing or cannot be (--all)"] if idle else []

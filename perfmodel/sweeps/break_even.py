@@ -193,13 +193,12 @@ def _checked(limits: tuple[float, float], path: str) -> tuple[float, float]:
 
 def _wholes(low: float, high: float) -> NDArray[np.int64]:
     """Return whole numbers: all of a short range, of a long one multiples that get coarser."""
-    parts, step = [np.zeros(0, np.int64)], 1
-    first = max(math.ceil(low), 1)
-    while first <= high:
-        first = -(-first // step) * step
-        part = np.arange(first, math.floor(high) + 1, step)[:WHOLES]
-        parts.append(part)
-        first, step = (int(part[-1]) + step if part.size else math.inf), 2 * step  # type: ignore[assignment]
+    last, step = math.floor(high), 1
+    first, parts = max(math.ceil(low), 1), [np.zeros(0, np.int64)]
+    while first <= last:
+        parts.append(np.arange(first, min(last + 1, first + step * WHOLES), step))
+        step *= 2
+        first = -(-(int(parts[-1][-1]) + 1) // step) * step
     return np.unique(np.concatenate(parts))
 
 
@@ -215,7 +214,9 @@ def _possible_values(
     for case in cases:
         columns = {key: np.repeat(it[:1], values.size) for key, it in case.choices.columns.items()}
         status = strategy_status(
-            {**columns, name: values}, case.model, case.choices.devices  # type: ignore[attr-defined]
+            {**columns, name: values},
+            case.model,
+            case.choices.devices,
         )
         values = values[status == VALID]
     if values.size < 2:

@@ -15,6 +15,7 @@ from perfmodel.base import serving_variables
 from perfmodel.base.errors import DataError, PerfModelError, StrategyError, did_you_mean
 from perfmodel.base.table import Table
 from perfmodel.base.variables import COSTS, STEP_VARIABLES, VARIABLES, Variable
+from perfmodel.serving.fields import DEPLOYMENT_FIELD_BY_NAME, LOAD_FIELD_BY_NAME
 from perfmodel.strategy.fields import FIELD_BY_NAME, StrategyField
 from perfmodel.sweeps.results import LARGER_IS_BETTER
 from perfmodel.sweeps.subject import SERVING, TRAINING, Subject
@@ -76,6 +77,7 @@ class Case(ABC):
     ----------
     hardware : Hardware
     software : Framework or Engine
+        What trains or serves.
     choices : StrategyGrid or DeploymentGrid
         One strategy or deployment, or those among which there is a choice.
     by : str
@@ -99,6 +101,7 @@ class Case(ABC):
     subject: Subject
     variables: Mapping[str, Variable]
     fields: Mapping[str, StrategyField]
+    described: Mapping[str, StrategyField]
     default: str
 
     def __init__(
@@ -136,9 +139,23 @@ class Case(ABC):
     def watched(self) -> tuple[str, ...]:
         """Variables that say whether a change does anything."""
 
+    def label(self, row: Mapping[str, Any]) -> str:
+        """Return a strategy or deployment as options, those left out that say nothing."""
+        words = []
+        for name, value in row.items():
+            spec = self.described.get(name)
+            if spec is not None and value != spec.default:
+                words.append(f"{spec.option}={str(value).lower()}")
+        return " ".join(words)
+
     @abstractmethod
     def _table(self, software: Sequence[Any], choices: Any, rows: Sequence[Hardware]) -> Table:
         """Project choices on rows of hardware, with one software after another."""
+
+    @property
+    @abstractmethod
+    def model(self) -> ModelSpec:
+        """What is trained or served."""
 
     @abstractmethod
     def _with_facts(self, facts: Mapping[str, Any]) -> Any:
@@ -191,9 +208,7 @@ class Case(ABC):
                 found[place] = outcome
         return found
 
-    def _evaluated(
-        self, software: Sequence[Any], rows: Sequence[Hardware] | None
-    ) -> list[Outcome]:
+    def _evaluated(self, software: Sequence[Any], rows: Sequence[Hardware] | None) -> list[Outcome]:
         """Project one software on rows of hardware, or some on the case's own."""
         rows = [self.hardware] if rows is None else rows
         variables = len(self.variables) + len(self.subject.costs)
@@ -270,7 +285,7 @@ class TrainingCase(Case):
     """
 
     subject, default = TRAINING, "step_time"
-    variables, fields = VARIABLES, FIELD_BY_NAME
+    variables, fields, described = VARIABLES, FIELD_BY_NAME, FIELD_BY_NAME
 
     def __init__(
         self,
@@ -281,7 +296,19 @@ class TrainingCase(Case):
         **options: Any,
     ) -> None:
         super().__init__(hardware, framework, grid, **options)
-        self.model = model
+        self._model = model
+
+    @property
+    def model(self) -> ModelSpec:
+        """What is trained."""
+        return self._model
+
+    def label(self, row: Mapping[str, Any]) -> str:
+        """Return a strategy as options; what its degrees imply is left out."""
+        implied = {"sequence_parallel": row["tensor_parallel"] > 1}
+        if row["virtual_pipeline"] > 1:
+            implied["pipeline_schedule"] = "interleaved"
+        return super().label({name: it for name, it in row.items() if implied.get(name) != it})
 
     @property
     def watched(self) -> tuple[str, ...]:
@@ -322,9 +349,16 @@ class TrainingCase(Case):
         changed = StrategyGrid(grid.devices, columns, status, grid.table).take(status == VALID)
         if not len(changed):
             raise StrategyError(STATUS_REASONS[int(status[0])])
-        options = {"by": self.by, "costs": self.costs, "keep": self.keep}
-        options["reoptimise"] = self.reoptimise
-        return TrainingCase(self.model, changed, self.hardware, self.software, **options)
+        return TrainingCase(
+            self.model,
+            changed,
+            self.hardware,
+            self.software,
+            by=self.by,
+            costs=self.costs,
+            reoptimise=self.reoptimise,
+            keep=self.keep,
+        )
 
 
 class ServingCase(Case):
@@ -344,7 +378,9 @@ class ServingCase(Case):
     """
 
     subject, default = SERVING, "time_per_output_token_mean"
-    variables, fields = serving_variables.VARIABLES, {}  # noqa: RUF012
+    variables = serving_variables.VARIABLES
+    fields: Mapping[str, StrategyField] = {}
+    described: Mapping[str, StrategyField] = {**DEPLOYMENT_FIELD_BY_NAME, **LOAD_FIELD_BY_NAME}
 
     def __init__(
         self,
@@ -358,6 +394,16 @@ class ServingCase(Case):
             raise StrategyError("a served model is varied under one load, with one engine")
         super().__init__(hardware, deployments.engines[0], deployments, **options)
         self.loads, self.method = loads, method
+
+    @property
+    def model(self) -> ModelSpec:
+        """What is served."""
+        model: ModelSpec = self.choices.model
+        return model
+
+    def label(self, row: Mapping[str, Any]) -> str:
+        """Return a deployment and its load as options."""
+        return super().label({**row, **self.loads.row(0)})
 
     @property
     def watched(self) -> tuple[str, ...]:

@@ -189,16 +189,15 @@ def _why(case: Case, level: int, kind: str, tolerance: float) -> str:
     far = LADDER[-1]
     network = case.hardware.system.network
     fast = {f"system.network.{i}.bandwidth": far * it.bandwidth for i, it in enumerate(network)}
-    fixed = {
-        f"system.network.{i}.latency": it.latency / far for i, it in enumerate(network) if it.latency
-    }
+    latencies = {f"system.network.{i}.latency": it.latency for i, it in enumerate(network)}
+    fixed = {path: value / far for path, value in latencies.items() if value}
     for key, entry in case.hardware.calibration.get("network", {}).items():
         if entry.unit == "s" and entry.value:
             fixed[f"calibration.network.{key}"] = entry.value / far
     own = f"system.network.{level}.bandwidth"
     alone = {own: fast[own]}
-    latencies, others, both = case.vary([alone | fixed, fast, fast | fixed])
-    for verdict, outcome in (("latency", latencies), ("other level", others), ("latency", both)):
+    own_level, others, both = case.vary([alone | fixed, fast, fast | fixed])
+    for verdict, outcome in (("latency", own_level), ("other level", others), ("latency", both)):
         if outcome.results and _excess(outcome, kind, tolerance) <= 0.0:
             return verdict
     return "other"

@@ -140,9 +140,9 @@ def _of_software(case: Case) -> Iterator[Parameter]:
 
     training = isinstance(case, TrainingCase)
     fixed = (*framework.IDENTITY, *framework.OF_MEASURED_RUNS) if training else engine.IDENTITY
-    software = case.software
-    for name, fact in facts_of(type(software)).items():
-        value = getattr(software, name)
+    kind: type = type(case.software)
+    for name, fact in facts_of(kind).items():
+        value = getattr(case.software, name)
         if name in fixed or fact.depth or fact.several:
             continue
         if fact.kind is bool:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfmodel._version import __version__
-from perfmodel.base.errors import DataError
+from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.base.table import Column, Table, flags
 from perfmodel.base.variables import SCHEMA_VERSION
 from perfmodel.sweeps.case import Case, Change, Outcome
@@ -25,8 +25,16 @@ from perfmodel.sweeps.parameters import KINDS, Parameter, parameter, parameters
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import xarray as xr
+
+    from perfmodel.hwprofiles import Hardware
+    from perfmodel.model.spec import ModelSpec
+    from perfmodel.software.framework import Framework
+
 STEP = 0.01
 FACTORS = (0.5, 2.0)
+USUAL = ("hardware", "software", "strategy")
+"""Kinds of parameters that are varied where nobody says: all but fitted constants."""
 GROUP = 6
 """Numbers that are changed together at first: where nothing moves, none of them does."""
 KINK = 0.1
@@ -72,6 +80,86 @@ class Effect:
         return max((abs(math.log(it / base)) for it in values if it > 0.0), default=0.0)
 
 
+def sensitivity(
+    model: ModelSpec | str,
+    hardware: Hardware | str,
+    devices: int,
+    *,
+    sequence_length: int,
+    global_batch_size: int,
+    framework: str | Framework = "megatron",
+    mtp: str = "none",
+    by: str = "step_time",
+    cost: Mapping[str, Any] | None = None,
+    reoptimise: bool = False,
+    only: Sequence[str] = (),
+    kinds: Sequence[str] = USUAL,
+    step: float = STEP,
+    factors: tuple[float, float] = FACTORS,
+    **strategy: Any,
+) -> xr.Dataset:
+    """Say what the training step of a strategy depends on, and how much.
+
+    Parameters
+    ----------
+    model, hardware, devices, sequence_length, global_batch_size, framework, mtp, cost, **strategy
+        As of `perfmodel.project`.
+    by : str
+        Variable that counts, such as ``tokens_per_second_per_device`` or ``cost_per_token``.
+    reoptimise : bool
+        Choose the best strategy anew for every value: fields that are not given take every
+        sensible value, as of `perfmodel.strategy_grid`.
+    only : sequence of str
+        Paths of the numbers and switches that are asked for; empty for all of some kinds.
+    kinds : sequence of str
+        Which of ``hardware``, ``constant``, ``software`` and ``strategy``.
+    step : float
+        Relative step of the central difference [1].
+    factors : tuple of float
+        What numbers are multiplied by for the two what-ifs.
+
+    Returns
+    -------
+    xarray.Dataset
+        Dimension ``parameter``, the strongest first: ``elasticity`` and what the two what-ifs do
+        (``low_change``, ``high_change``); docs/sensitivity.md has all columns.
+
+    Raises
+    ------
+    PerfModelError
+        As of `perfmodel.project`; no such path, or a step or factors that mean nothing.
+
+    Examples
+    --------
+    >>> found = sensitivity("llama-3.1-8b", "dgx-h100", 8, sequence_length=8192,
+    ...                     global_batch_size=64, zero_stage=3, only=["device.tdp"])
+    >>> found["parameter"].values.tolist()
+    ['device.tdp']
+    """
+    from perfmodel.hwprofiles import load_hardware
+    from perfmodel.model.presets import load_model
+    from perfmodel.software.framework import load_framework
+    from perfmodel.strategy.enumerate import strategy_grid
+    from perfmodel.strategy.single import one_strategy
+    from perfmodel.sweeps.case import TrainingCase
+
+    spec = load_model(model, mtp=mtp)
+    device = load_hardware(hardware) if isinstance(hardware, str) else hardware
+    software = load_framework(framework)
+    fields: dict[str, Any] = {
+        "sequence_length": sequence_length,
+        "global_batch_size": global_batch_size,
+    }
+    fields |= strategy
+    if reoptimise:
+        grid = strategy_grid(spec, devices, hardware=device, **fields)
+    else:
+        grid = one_strategy(spec, devices, fields, software)
+    case = TrainingCase(spec, grid, device, software, by=by, costs=cost, reoptimise=reoptimise)
+    table = sensitivity_table(case, only=only, kinds=kinds, step=step, factors=factors)
+    return table.to_xarray()
+
+
 def effects(
     case: Case,
     wanted: Sequence[Parameter],
@@ -103,7 +191,8 @@ def effects(
     nearby = {(effect.parameter.path, value): next(outcomes).value for effect, value in there}
     for (effect, below), (_, above) in zip(ends[::2], ends[1::2], strict=True):
         path = effect.parameter.path
-        _differentiate(effect, base, below, above, {v: nearby[p, v] for p, v in nearby if p == path})
+        own = {value: found for (other, value), found in nearby.items() if other == path}
+        _differentiate(effect, base, below, above, own)
     if progress:
         progress(len(moving))
     return found
@@ -189,7 +278,7 @@ def _slope(one: tuple[float, float], other: tuple[float, float]) -> float:
 
 
 def chosen_parameters(
-    case: Case, only: Sequence[str] = (), kinds: Sequence[str] = KINDS
+    case: Case, only: Sequence[str] = (), kinds: Sequence[str] = USUAL
 ) -> list[Parameter]:
     """Return the parameters that are asked for.
 
@@ -216,7 +305,7 @@ def sensitivity_table(
     case: Case,
     *,
     only: Sequence[str] = (),
-    kinds: Sequence[str] = KINDS,
+    kinds: Sequence[str] = USUAL,
     step: float = STEP,
     factors: tuple[float, float] = FACTORS,
     progress: Callable[[int], None] | None = None,
@@ -250,6 +339,8 @@ def sensitivity_table(
     """
     if not 0.0 < step < 0.5:
         raise DataError(f"step: {step:g} is no relative step between 0 and 0.5")
+    if unknown := [it for it in kinds if it not in KINDS]:
+        raise DataError(f"no kind of parameters '{unknown[0]}'{did_you_mean(unknown[0], KINDS)}")
     if not 0.0 < factors[0] < 1.0 < factors[1] < math.inf:
         raise DataError(f"factors: {factors[0]:g}, {factors[1]:g} should lie below and above 1")
     base = case.base()
@@ -287,7 +378,8 @@ def _table(
     ]
 
     def of(end: int, read: Callable[[Outcome], Any], without: Any) -> list[Any]:
-        return [without if it[end] is None else read(it[end]) for it in ends]
+        found = (it[end] for it in ends)
+        return [without if it is None else read(it) for it in found]
 
     data: dict[str, Column] = {
         "elasticity": column(
@@ -341,7 +433,7 @@ def _table(
     }
     if case.reoptimise:
         for end, side in enumerate(("low", "high")):
-            label = of(end, lambda it: _strategy(case, it.chosen), "")
+            label = of(end, lambda it: case.label(it.chosen) if it.chosen else "", "")
             coords[f"{side}_strategy"] = text(label, f"the best strategy at the {side} value")
     return Table(data, coords, _attributes(case, base, step, factors), {dim: len(found)})
 
@@ -352,24 +444,12 @@ def _setting(value: Any) -> str:
     return "" if value is None else written(value)
 
 
-def _strategy(case: Case, row: Mapping[str, Any]) -> str:
-    """Return in words what a strategy has that is not the default."""
-    fields = case.fields or {}
-    shown = {name: value for name, value in row.items() if name in fields or not fields}
-    words = []
-    for name, value in shown.items():
-        spec = fields.get(name)
-        if spec is None or value != spec.default:
-            words.append(f"{spec.option if spec else name}={_setting(value)}")
-    return " ".join(words)
-
-
 def _attributes(
     case: Case, base: Outcome, step: float, factors: tuple[float, float]
 ) -> dict[str, Any]:
     from perfmodel.base.provenance import versions
 
-    model = getattr(case, "model", None) or case.choices.model
+    model = case.model
     provenance = {
         "hardware": {case.hardware.name: case.hardware.to_dict()},
         "software": case.software.name,
@@ -387,7 +467,7 @@ def _attributes(
         "variable": case.variable.name,
         "units": case.variable.units,
         "base": base.value,
-        "strategy": _strategy(case, base.chosen or case.choices.row(0)),
+        "strategy": case.label(base.chosen or case.choices.row(0)),
         "mode": "reoptimised" if case.reoptimise else "fixed",
         "step": step,
         "low_factor": factors[0],

@@ -120,7 +120,9 @@ def _served(table: Table, row: Mapping[str, Any], options: Mapping[str, Any]) ->
             f"the results do not say what was served ({error}); those written as .nc do"
         ) from None
     if any(special.values()):
-        raise DataError("served models with a stated routing, or other hardware for prompts, vary not")
+        raise DataError(
+            "served models with a stated routing, or other hardware for prompts, vary not"
+        )
     if method not in METHODS:
         raise DataError(f"a replay of a trace ({method}) has no sensitivities; serve a load")
     grid = deployments_from_rows(model, deployments, engine=engine)
