@@ -33,6 +33,7 @@ SOFTWARE = "software."
 AT_ONCE = 1 << 28
 """Bytes of results that are held at a time."""
 GOODPUT = ("goodput", "checkpoint_time", "checkpoint_interval", "failure_interval")
+OF_TOKENS = ("training_time", "device_time", "training_energy", "training_cost")
 Change = Mapping[str, Any]
 """Path -> its value: values of the hardware, facts of the software (``software.…``), or fields of
 the strategy; of one of the three."""
@@ -296,6 +297,8 @@ class TrainingCase(Case):
         **options: Any,
     ) -> None:
         super().__init__(hardware, framework, grid, **options)
+        if self.by in OF_TOKENS and "tokens" not in self.costs:
+            raise DataError(f"'{self.by}' needs tokens (--tokens), those to train on")
         self._model = model
 
     @property
