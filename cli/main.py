@@ -29,6 +29,10 @@ COMMANDS = {
         "Write a step or a served model in time.",
     ),
     "diff": ("perfmodel.cli.diff.command:diff_command", "Compare two projections."),
+    "sensitivity": (
+        "perfmodel.cli.sensitivity.command:sensitivity_command",
+        "Say what a projection depends on.",
+    ),
     "launch": ("perfmodel.cli.launch:launch_command", "Write what starts a chosen strategy."),
     "serve": ("perfmodel.cli.serve.command:serve_command", "Project a served model."),
     "size": ("perfmodel.cli.size:size_command", "Find the fewest devices for a served rate."),

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from perfmodel.sweeps.results import best, pareto
     from perfmodel.sweeps.scaling import scaling
     from perfmodel.sweeps.search import search
+    from perfmodel.sweeps.sensitivity import sensitivity
     from perfmodel.sweeps.serving import serve
     from perfmodel.sweeps.several import sweep_several
     from perfmodel.sweeps.size import size_deployment
@@ -85,6 +86,7 @@ _HOMES = {
     "save_results": "perfmodel.sweeps.files",
     "scaling": "perfmodel.sweeps.scaling",
     "search": "perfmodel.sweeps.search",
+    "sensitivity": "perfmodel.sweeps.sensitivity",
     "serve": "perfmodel.sweeps.serving",
     "serving_grid": "perfmodel.serving.enumerate",
     "serving_timeline": "perfmodel.export.serving_timeline",
@@ -134,6 +136,7 @@ __all__ = [
     "save_results",
     "scaling",
     "search",
+    "sensitivity",
     "serve",
     "serving_grid",
     "serving_timeline",
