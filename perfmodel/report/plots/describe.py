@@ -1,0 +1,368 @@
+"""A figure before anything draws it: panels with axes and marks, in SI units.
+
+Whatever a figure shows is said here once; `draw_matplotlib` and `draw_plotly` draw any of it.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from perfmodel.base.figures import INK, LETTER, SMALL, TEXT
+
+Numbers = Sequence[float]
+Scale = Literal["linear", "log", "category"]
+WIDTHS = {"column": 3.3, "page": 7.0}
+"""Of a column and of a page of two [in]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis.
+
+    Attributes
+    ----------
+    name : str
+        The variable, as data files call it.
+    label, unit : str
+        Words and unit shown.
+    factor : float
+        What one shown unit is in SI units: 1e-3 of ms.
+    scale : {"linear", "log", "category"}
+    low, high : float
+        Ends, in SI units; of categories their numbers.
+    ticks : tuple of (float, str)
+        Where, in SI units, and what is written there.
+    """
+
+    name: str
+    label: str
+    unit: str = ""
+    factor: float = 1.0
+    scale: Scale = "linear"
+    low: float = 0.0
+    high: float = 1.0
+    ticks: tuple[tuple[float, str], ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The words beside the axis, with the unit."""
+        return f"{self.label} ({self.unit})" if self.unit else self.label
+
+    def title_in(self, room: float) -> str:
+        """Return the title, the unit on a line of its own where it has no room otherwise [pt]."""
+        fits = not self.unit or len(self.title) * LETTER * TEXT <= 0.9 * room
+        return self.title if fits else f"{self.label}\n({self.unit})"
+
+    def share(self, value: float) -> float:
+        """Return where a value lies, 0 at `low` and 1 at `high`."""
+        if self.scale == "log":
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+    def category(self, value: float) -> str | float:
+        """Return what an axis of categories calls a value."""
+        if self.scale != "category":
+            return value
+        return str(dict(self.ticks).get(value, value)).replace("\n", " ")
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Points, with bands along y where `low` and `high` are given."""
+
+    x: Numbers
+    y: Numbers
+    colour: str
+    label: str = ""
+    marker: str = "circle"
+    size: float | Numbers = 4.0  # diameter [pt]
+    alpha: float = 1.0
+    hollow: bool = False
+    low: Numbers = ()
+    high: Numbers = ()
+    texts: Sequence[str] = ()
+    keyed: bool = True  # explained in a key, rather than by words beside it
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line through points."""
+
+    x: Numbers
+    y: Numbers
+    colour: str
+    label: str = ""
+    dashed: bool = False
+    width: float = 1.0  # [pt]
+    keyed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """What lies between two lines."""
+
+    x: Numbers
+    low: Numbers
+    high: Numbers
+    colour: str
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Horizontal bars, each on a number of a y axis of categories."""
+
+    at: Numbers
+    start: Numbers
+    length: Numbers
+    colour: str
+    label: str = ""
+    hatch: str = ""
+    height: float = 0.68
+    edge: bool = True
+    texts: Sequence[str] = ()
+    keyed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """A table of numbers as colours; NaN where there is none.
+
+    Attributes
+    ----------
+    values : sequence of sequence of float
+        By row (y) and column (x), in units of `scale`.
+    texts : sequence of sequence of str
+        What stands in the cells.
+    hatched : tuple of (int, int)
+        Row and column of cells that are hatched.
+    scale : Axis
+        Of the colours.
+    reverse : bool
+        Whether small numbers are bright.
+    """
+
+    values: Sequence[Numbers]
+    texts: Sequence[Sequence[str]]
+    hatched: tuple[tuple[int, int], ...]
+    scale: Axis
+    reverse: bool = False
+    hatched_label: str = ""
+
+    def share(self, value: float) -> float:
+        """Return the place of a value in the colours, 0 to 1."""
+        if self.scale.high <= self.scale.low:
+            return 1.0
+        share = self.scale.share(value)
+        return 1.0 - share if self.reverse else share
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Words at a point of the data, moved by some points (1/72 in)."""
+
+    x: float
+    y: float
+    text: str
+    colour: str = INK
+    align: Literal["left", "center", "right"] = "left"
+    valign: Literal["top", "center", "bottom"] = "center"
+    dx: float = 0.0
+    dy: float = 0.0
+    angle: float = 0.0
+    size: float = SMALL
+    halo: bool = True
+
+
+Mark = Points | Line | Band | Bars | Cells | Text
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Axes with what they show."""
+
+    x: Axis
+    y: Axis
+    marks: tuple[Mark, ...]
+    height: float = 1.0  # share of the figure's, beside those of other panels
+    grid: bool = False
+    square: bool = False
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A figure: what `perfmodel.plot` returns.
+
+    Attributes
+    ----------
+    kind : str
+    panels : tuple of Panel
+        One below the other.
+    width, height : float
+        [in].
+    title : str
+    notes : tuple of str
+        What a caption should say: what was left out, what all that is shown have in common.
+    facts : dict
+        Further numbers of the figure for its JSON document.
+    """
+
+    kind: str
+    panels: tuple[Panel, ...]
+    width: float
+    height: float
+    title: str = ""
+    notes: tuple[str, ...] = ()
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def save(self, path: str | Path) -> None:
+        """Draw the figure into a file, completely or not at all.
+
+        Parameters
+        ----------
+        path : str or Path
+            ``.svg``, ``.png`` or ``.pdf``; ``.html`` is a page to point and zoom in.
+
+        Raises
+        ------
+        DataError
+            Another ending, the library for it is missing, or the file cannot be written.
+        """
+        from perfmodel.report.plots.saving import save_plot
+
+        save_plot(self, path)
+
+    def save_data(self, path: str | Path) -> None:
+        """Write the numbers behind the figure as CSV, completely or not at all.
+
+        Raises
+        ------
+        DataError
+            The file cannot be written.
+        """
+        from perfmodel.base.files import atomic_path
+
+        rows = self.rows()
+        with (
+            atomic_path(path) as temporary,
+            temporary.open("w", encoding="utf-8", newline="") as file,
+        ):
+            writer = csv.DictWriter(file, dict.fromkeys(name for row in rows for name in row))
+            writer.writeheader()
+            writer.writerows(rows)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the numbers behind the figure, in SI units: a row per point, bar or cell."""
+        found = []
+        for number, panel in enumerate(self.panels, 1):
+            where = {"panel": number} if len(self.panels) > 1 else {}
+            for mark in panel.marks:
+                found += [where | row for row in _rows(panel, mark)]
+        return found
+
+    def to_json_dict(self) -> dict[str, Any]:
+        """Return axes and numbers, fit for JSON."""
+        return {
+            "kind": self.kind,
+            "title": self.title,
+            "width": self.width,
+            "height": self.height,
+            "panels": [
+                {
+                    "x": _axis_document(panel.x),
+                    "y": _axis_document(panel.y),
+                    "series": [
+                        {"mark": type(mark).__name__.lower(), "label": mark.label, "rows": rows}
+                        for mark in panel.marks
+                        if not isinstance(mark, Text | Cells)
+                        and (rows := list(_rows(panel, mark)))
+                    ]
+                    + [
+                        {"mark": "cells", "label": mark.scale.name, "rows": [*_rows(panel, mark)]}
+                        for mark in panel.marks
+                        if isinstance(mark, Cells)
+                    ],
+                }
+                for panel in self.panels
+            ],
+            "notes": list(self.notes),
+            **self.facts,
+        }
+
+    def _repr_svg_(self) -> str:
+        """Return the drawing for a notebook."""
+        from perfmodel.report.plots.draw_matplotlib import svg_text
+
+        return svg_text(self)
+
+
+def _axis_document(axis: Axis) -> dict[str, Any]:
+    return {
+        "name": axis.name,
+        "label": axis.title,
+        "scale": axis.scale,
+        "low": axis.low,
+        "high": axis.high,
+    }
+
+
+def _rows(panel: Panel, mark: Mark) -> Iterator[dict[str, Any]]:
+    """Return the numbers of a mark; none of texts."""
+    x, y = panel.x, panel.y
+    match mark:
+        case Points() | Line():
+            texts = getattr(mark, "texts", ())
+            bands = [getattr(mark, name, ()) for name in ("low", "high")]
+            for at, (one, other) in enumerate(zip(mark.x, mark.y, strict=True)):
+                row = {"series": mark.label, x.name: x.category(one), y.name: y.category(other)}
+                for name, band in zip(("low", "high"), bands, strict=True):
+                    if len(band):
+                        row[f"{y.name}_{name}"] = band[at]
+                if len(texts):
+                    row["text"] = texts[at]
+                yield row
+        case Band():
+            for one, low, high in zip(mark.x, mark.low, mark.high, strict=True):
+                yield {
+                    "series": mark.label,
+                    x.name: one,
+                    f"{y.name}_low": low,
+                    f"{y.name}_high": high,
+                }
+        case Bars():
+            for at, (row, start, length) in enumerate(
+                zip(mark.at, mark.start, mark.length, strict=True)
+            ):
+                found = {
+                    "series": mark.label,
+                    y.name: y.category(row),
+                    "start": start,
+                    x.name: length,
+                }
+                yield found | ({"text": mark.texts[at]} if len(mark.texts) else {})
+        case Cells():
+            for row, values in enumerate(mark.values):
+                for column, value in enumerate(values):
+                    state = {"text": mark.texts[row][column]} if not math.isfinite(value) else {}
+                    yield {
+                        x.name: x.category(column),
+                        y.name: y.category(row),
+                        mark.scale.name: value if math.isfinite(value) else None,
+                        **state,
+                    }
+
+
+def legend_of(plot: Plot) -> list[Points | Line | Band | Bars | Cells]:
+    """Return the marks that a key explains, one per label."""
+    found: dict[str, Any] = {}
+    for panel in plot.panels:
+        for mark in panel.marks:
+            label = mark.hatched_label if isinstance(mark, Cells) else getattr(mark, "label", "")
+            if label and getattr(mark, "keyed", True):
+                found.setdefault(label, mark)
+    return list(found.values())
