@@ -167,7 +167,7 @@ def log_ticks(
     decades = math.log10(high / low)
     if decades < 0.7:
         return linear_ticks(low * factor, high * factor, factor, wanted)
-    parts = DECADE if decades <= 2.0 else (1.0,)
+    parts = DECADE if decades <= 2.3 else (1.0,)
     every = max(1, round(decades / wanted)) if len(parts) == 1 else 1
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     numbers = [

@@ -210,6 +210,8 @@ class Plot:
         What a caption should say: what was left out, what all that is shown have in common.
     facts : dict
         Further numbers of the figure for its JSON document.
+    aligned : bool
+        Whether the axes of panels begin at one edge.
     """
 
     kind: str
@@ -219,6 +221,7 @@ class Plot:
     title: str = ""
     notes: tuple[str, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
+    aligned: bool = True
 
     def save(self, path: str | Path) -> None:
         """Draw the figure into a file, completely or not at all.

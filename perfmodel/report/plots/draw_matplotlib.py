@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,16 +61,15 @@ def draw(plot: Plot) -> Figure:
 
     with matplotlib.rc_context({**matplotlib.rcParamsDefault, **_known(STYLE)}):
         figure = Figure(figsize=(plot.width, plot.height), layout="constrained")
-        figure.get_layout_engine().set(w_pad=0.03, h_pad=0.03, hspace=0.04)  # type: ignore[union-attr]
-        total = sum(panel.height for panel in plot.panels)
-        every = figure.subplots(
-            len(plot.panels),
-            1,
-            squeeze=False,
-            height_ratios=[panel.height for panel in plot.panels],
-        )
-        for axes, panel in zip(every[:, 0], plot.panels, strict=True):
-            _draw_panel(figure, axes, panel, panel.height / total)
+        figure.get_layout_engine().set(w_pad=0.04, h_pad=0.04, hspace=0.04)  # type: ignore[union-attr]
+        ratios = [panel.height for panel in plot.panels]
+        if plot.aligned:
+            every = figure.subplots(len(ratios), 1, squeeze=False, height_ratios=ratios)[:, 0]
+        else:
+            parts = np.atleast_1d(figure.subfigures(len(ratios), 1, height_ratios=ratios))
+            every = np.array([part.subplots() for part in parts])
+        for axes, panel in zip(every, plot.panels, strict=True):
+            _draw_panel(figure, axes, panel, panel.height / sum(ratios))
         if plot.title:
             figure.suptitle(plot.title, fontsize=TEXT, x=0.02, ha="left")
         _add_key(figure, plot)
@@ -157,7 +157,7 @@ def _draw_mark(figure: Figure, axes: Axes, panel: Panel, mark: Mark, order: floa
         case Bars():
             _draw_bars(axes, x, mark, order)
         case Cells():
-            _draw_cells(figure, axes, mark)
+            _draw_cells(figure, axes, mark, 65.0 * figure.get_size_inches()[1])
         case Text():
             _draw_text(axes, x, y, mark)
 
@@ -191,16 +191,21 @@ def _draw_points(axes: Axes, x: Axis, y: Axis, mark: Points, order: float) -> No
 
 
 def _draw_bars(axes: Axes, x: Axis, mark: Bars, order: float) -> None:
-    axes.barh(
-        np.asarray(mark.at, float),
-        _in(x, mark.length),
-        left=_in(x, mark.start),
-        height=mark.height,
-        color=mark.colour,
-        edgecolor=WHITE if mark.hatch or mark.edge else "none",
-        linewidth=0.4 if mark.edge else 0.0,
-        hatch=mark.hatch or None,
-        zorder=order,
+    from matplotlib.collections import PolyCollection
+
+    begin, length, half = _in(x, mark.start), _in(x, mark.length), mark.height / 2
+    at, end = np.asarray(mark.at, float), begin + length
+    corners = [(begin, at - half), (end, at - half), (end, at + half), (begin, at + half)]
+    axes.add_collection(
+        PolyCollection(
+            np.stack([np.stack(corner, axis=-1) for corner in corners], axis=1),  # type: ignore[arg-type]
+            facecolors=mark.colour,
+            edgecolors=WHITE if mark.hatch or mark.edge else "none",
+            linewidths=0.4 if mark.edge else 0.0,
+            hatch=mark.hatch or None,
+            zorder=order,
+        ),
+        autolim=False,
     )
     for at, start, length, text in zip(mark.at, mark.start, mark.length, mark.texts, strict=False):
         if text:
@@ -214,7 +219,7 @@ def _draw_bars(axes: Axes, x: Axis, mark: Bars, order: float) -> None:
             )
 
 
-def _draw_cells(figure: Figure, axes: Axes, mark: Cells) -> None:
+def _draw_cells(figure: Figure, axes: Axes, mark: Cells, room: float) -> None:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize
     from matplotlib.patches import Rectangle
@@ -241,7 +246,7 @@ def _draw_cells(figure: Figure, axes: Axes, mark: Cells) -> None:
     shades = SHADES[::-1] if mark.reverse else SHADES
     colours = LinearSegmentedColormap.from_list("shades", shades)
     bar = figure.colorbar(ScalarMappable(norm, colours), ax=axes, aspect=28, pad=0.02, shrink=0.9)
-    bar.set_label(scale.title)
+    bar.set_label(scale.title_in(room))
     bar.set_ticks([at / scale.factor for at, _ in scale.ticks], labels=[it for _, it in scale.ticks])
     bar.ax.minorticks_off()
     bar.outline.set_visible(False)  # type: ignore[operator]
@@ -307,9 +312,15 @@ def _label(mark: Any) -> str:
 
 def _key_width(labels: Sequence[str], columns: int) -> float:
     """Return about how wide a key is whose labels run down its columns [pt]."""
-    rows = -(-len(labels) // columns)
-    widest = [max(map(len, labels[at : at + rows])) for at in range(0, len(labels), rows)]
+    widest = [max(map(len, part)) for part in split(labels, columns)]
     return SMALL * sum(LETTER * 1.04 * letters + 3.0 for letters in widest)
+
+
+def split(labels: Sequence[str], columns: int) -> list[Sequence[str]]:
+    """Return the labels of every column of a key; the first ones may have one more."""
+    rows, more = divmod(len(labels), columns)
+    begin = [rows * at + min(at, more) for at in range(columns + 1)]
+    return [labels[a:b] for a, b in pairwise(begin)]
 
 
 def _sample(mark: Any) -> Any:

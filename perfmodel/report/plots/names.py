@@ -13,7 +13,7 @@ from perfmodel.base.errors import DataError
 from perfmodel.base.figures import GREY, MARKERS, PALETTE
 from perfmodel.base.table import Table
 from perfmodel.sweeps.results import column
-from perfmodel.sweeps.subject import Subject, subject_of
+from perfmodel.sweeps.subject import SERVING, Subject, subject_of
 
 SHORT = {
     "tensor_parallel": "TP",
@@ -38,12 +38,15 @@ SHORT = {
     "grid_columns": "columns ",
 }
 ALWAYS = ("tensor_parallel", "pipeline_parallel")
+SILENT = ("context_parallel", "virtual_pipeline", "expert_parallel", "attention_data_parallel")
+"""Degrees that are named where they are not 1."""
 DERIVED = (
     *("data_parallel", "sequence_parallel", "expert_tensor_parallel", "micro_batch_group"),
+    "pipeline_schedule",
     *("recompute_method", "recompute_num_layers", "strategy", "deployment", "load", "mapping"),
 )
 """Fields that follow from others, or tell little: named where nothing else differs."""
-FIRST = ("model", "framework", "engine", "devices", "hardware")
+FIRST = ("model", "framework", "engine", "hardware", "devices")
 GROUPS = ("hardware", "model", "framework", "engine", "phase", "precision")
 """What tells groups apart where nobody says, the first that differs."""
 MOST_GROUPS = len(PALETTE)
@@ -52,20 +55,22 @@ OTHERS = "others"
 
 def names_of(rows: Sequence[Mapping[str, Any]], subject: Subject, width: int = 26) -> list[str]:
     """Return a name for each of some rows: the fields in which they differ, wrapped."""
-    names = list(dict.fromkeys([*FIRST, *subject.fields]))
-    names = [name for name in names if name in rows[0]] if rows else []
+    names = [name for name in dict.fromkeys([*FIRST, *subject.fields]) if rows and name in rows[0]]
     differing = [name for name in names if len({str(row[name]) for row in rows}) > 1]
-    clear = [name for name in differing if name not in DERIVED] or differing
+    derived = {*DERIVED, "devices"} if subject is SERVING else DERIVED
+    clear = [name for name in differing if name not in derived] or differing
     clear = clear or [name for name in ALWAYS if name in names] or names[:1]
-    found = [", ".join(_said(name, row[name]) for name in clear) for row in rows]
+    found = [full_name(row, clear) for row in rows]
     if len(set(found)) < len(found):  # what follows from others tells them apart after all
-        found = [", ".join(_said(name, row[name]) for name in differing or clear) for row in rows]
+        found = [full_name(row, differing or clear) for row in rows]
     return ["\n".join(textwrap.wrap(text, width, break_on_hyphens=False)) for text in found]
 
 
 def full_name(row: Mapping[str, Any], names: Sequence[str]) -> str:
-    """Return every one of some fields of a row, in one line."""
-    return ", ".join(_said(name, row[name]) for name in names if name in row)
+    """Return some fields of a row in one line, without degrees of 1 that nobody misses."""
+    here = [name for name in names if name in row]
+    telling = [name for name in here if name not in SILENT or row[name] != 1]
+    return ", ".join(_said(name, row[name]) for name in telling or here)
 
 
 def in_common(rows: Sequence[Mapping[str, Any]], subject: Subject) -> str:

@@ -44,7 +44,7 @@ def breakdown_plot(
     subject = subject_of(table)
     found = chosen_rows(table, top, by, each, where, everything)
     whole = TIMES[subject.verb]
-    marks, axis = stacked(found, whole, "s")
+    marks, axis = stacked(found, whole, "s", margin=0.05 if band else 0.13)
     notes = [in_common(found, subject)]
     if band:
         if f"{whole.name}_low" not in table:
@@ -96,7 +96,9 @@ def chosen_rows(
         There is none, or there are more than can be read.
     """
     if each is not None:
-        found = best_of_each(table, each.split(","), where=where, by=by, fitting=not everything)
+        names = [subject_of(table).aliases.get(name, name) for name in each.split(",")]
+        found = best_of_each(table, names, where=where, by=by, fitting=not everything)
+        found.sort(key=lambda row: [row[name] for name in names])
     else:
         found = rows(table, best_rows(table, top, by, where=where, fitting=not everything))
     if not found:
@@ -107,14 +109,14 @@ def chosen_rows(
 
 
 def stacked(
-    found: Rows, whole: Whole, units: str, limits: Sequence[float] = ()
+    found: Rows, whole: Whole, units: str, limits: Sequence[float] = (), margin: float = 0.05
 ) -> tuple[list[Mark], Axis]:
     """Return the bars of parts that add up, and their axis."""
     values = np.array([[row[part.name] for part in whole.parts] for row in found], float)
     ends = np.cumsum(values, axis=1)
     longest = float(ends[:, -1].max(initial=0.0))
     reach = [0.0, longest, *limits]
-    axis = number_axis(whole.name or "time", units, reach, zero=True, label=whole.words)
+    axis = number_axis(whole.name or "time", units, reach, zero=True, label=whole.words, margin=margin)
     marks: list[Mark] = []
     for number, part in enumerate(whole.parts):
         own = np.flatnonzero(values[:, number] > 0.0)
