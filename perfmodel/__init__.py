@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from perfmodel.model.adapters import AdapterSpec
     from perfmodel.model.presets import list_models, load_model
     from perfmodel.network.collectives import collective_times
+    from perfmodel.report.plots.kinds import plot
     from perfmodel.serving.enumerate import load_grid, serving_grid
     from perfmodel.simulation.hardware_costs import HardwareCosts
     from perfmodel.simulation.run import simulate
@@ -76,6 +77,7 @@ _HOMES = {
     "open_results": "perfmodel.sweeps.datasets",
     "open_traces": "perfmodel.convert.opening",
     "pareto": "perfmodel.sweeps.results",
+    "plot": "perfmodel.report.plots.kinds",
     "project": "perfmodel.sweeps.projection",
     "project_wafer": "perfmodel.sweeps.wafer",
     "projected_traces": "perfmodel.export.chakra",
@@ -123,6 +125,7 @@ __all__ = [
     "open_results",
     "open_traces",
     "pareto",
+    "plot",
     "project",
     "project_wafer",
     "projected_traces",

@@ -82,7 +82,9 @@ def accuracy_plot(
         )  # fmt: skip
         rows += _spread(errors[own], float(number), colour, marker, name)
     reach = max(2 * BAND, float(np.percentile(np.abs(errors), 95)))
-    error = number_axis("error", "1", [-reach, reach], label="predicted / measured − 1", margin=0.14)
+    error = number_axis(
+        "error", "1", [-reach, reach], label="predicted / measured − 1", margin=0.14
+    )
     names = [f"{name or 'all'} ({(of == name).sum():,})" for name in order]
     ends = [-0.5, len(order) - 0.5]
     background = [Line([0.0, 0.0], ends, GREY, width=0.6)]
@@ -98,14 +100,17 @@ def accuracy_plot(
     notes = [
         f"{len(errors):,} rows of {Path(found.file).name}: median error {np.median(absolute):.1%}, "
         f"within {BAND:.0%}: {(absolute <= BAND).mean():.0%}",
-        f"below: median and 10th to 90th percentile by {scored.by}" if scored.by else
-        "below: median and 10th to 90th percentile",
+        f"below: median and 10th to 90th percentile by {scored.by}"
+        if scored.by
+        else "below: median and 10th to 90th percentile",
     ]
     facts = {
         "median_absolute_error": float(np.median(absolute)),
         "share_within_band": float((absolute <= BAND).mean()),
     }
-    return Plot("accuracy", panels, paper.width, height, notes=tuple(notes), facts=facts, aligned=False)
+    return Plot(
+        "accuracy", panels, paper.width, height, notes=tuple(notes), facts=facts, aligned=False
+    )
 
 
 def _scored(found: Comparison, group: str | None, where: str | None) -> Scored:
@@ -168,7 +173,7 @@ def _spread(errors: Any, at: float, colour: str, marker: str, name: str) -> list
     label = f"{name}: 10th to 90th percentile".removeprefix(": ")
     return [
         Line([low, high], [at, at], colour, label, width=1.4, keyed=False),
-        Points([middle], [at], colour, f"{name}: median".removeprefix(": "), marker, 4.5, keyed=False),
+        Points(
+            [middle], [at], colour, f"{name}: median".removeprefix(": "), marker, 4.5, keyed=False
+        ),
     ]
-
-

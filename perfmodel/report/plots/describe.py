@@ -282,8 +282,7 @@ class Plot:
                     "series": [
                         {"mark": type(mark).__name__.lower(), "label": mark.label, "rows": rows}
                         for mark in panel.marks
-                        if not isinstance(mark, Text | Cells)
-                        and (rows := list(_rows(panel, mark)))
+                        if not isinstance(mark, Text | Cells) and (rows := list(_rows(panel, mark)))
                     ]
                     + [
                         {"mark": "cells", "label": mark.scale.name, "rows": [*_rows(panel, mark)]}

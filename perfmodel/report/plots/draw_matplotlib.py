@@ -50,7 +50,7 @@ SHAPES = {
     "down": "v",
     "cross": "X",
 }
-MANY = 2000
+MANY = 500
 """Points of a mark that an .svg or .pdf holds as a picture."""
 
 
@@ -247,7 +247,9 @@ def _draw_cells(figure: Figure, axes: Axes, mark: Cells, room: float) -> None:
     colours = LinearSegmentedColormap.from_list("shades", shades)
     bar = figure.colorbar(ScalarMappable(norm, colours), ax=axes, aspect=28, pad=0.02, shrink=0.9)
     bar.set_label(scale.title_in(room))
-    bar.set_ticks([at / scale.factor for at, _ in scale.ticks], labels=[it for _, it in scale.ticks])
+    bar.set_ticks(
+        [at / scale.factor for at, _ in scale.ticks], labels=[it for _, it in scale.ticks]
+    )
     bar.ax.minorticks_off()
     bar.outline.set_visible(False)  # type: ignore[operator]
     bar.ax.tick_params(length=2.0)
@@ -345,6 +347,3 @@ def _sample(mark: Any) -> Any:
                 facecolor=mark.colour, edgecolor=WHITE, hatch=mark.hatch or None, linewidth=0.0
             )
     return Patch(facecolor=mark.colour, linewidth=0.0)
-
-
-

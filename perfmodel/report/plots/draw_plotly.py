@@ -70,14 +70,15 @@ def draw(plot: Plot) -> Figure:
     figure.update_layout(
         template="none",
         font={"family": FONT, "size": SIZE, "color": INK},
-        title={"text": _plain(plot.title), "x": 0.01, "font": {"size": LABEL}} if plot.title else None,
+        title={"text": _plain(plot.title), "x": 0.01, "font": {"size": LABEL}}
+        if plot.title
+        else None,
         paper_bgcolor=WHITE,
         plot_bgcolor=WHITE,
         barmode="overlay",
         hovermode="closest",
         height=INCH * plot.height,
-        legend={"orientation": "h", "y": -0.12, "yref": "container", "yanchor": "bottom"}
-        | {"y": 0.0, "x": 0.0},
+        legend={"orientation": "h", "yref": "container", "yanchor": "bottom", "y": 0.0, "x": 0.0},
         margin={"l": 10, "r": 20, "t": 50 if plot.title else 20, "b": 40 + 22 * bool(keyed)},
         meta={"kind": plot.kind, "notes": list(plot.notes)},
     )
@@ -96,10 +97,14 @@ def write(plot: Plot, path: Path) -> None:
     )
     name = _plain(plot.title or f"perfmodel: {plot.kind}")
     head = f'<head><meta charset="utf-8" /><title>{name}</title>'
-    text = text.replace('<head><meta charset="utf-8" />', head, 1).replace("<html>", '<html lang="en">', 1)
+    text = text.replace('<head><meta charset="utf-8" />', head, 1).replace(
+        "<html>", '<html lang="en">', 1
+    )
     said = "".join(f"<p>{_plain(note)}</p>" for note in plot.notes)
     foot = f'<div style="font: 14px {FONT}; color: {INK}">{said}</div></body>'
-    path.write_text(text.replace("</body>", foot, 1) if "</body>" in text else text, encoding="utf-8")
+    path.write_text(
+        text.replace("</body>", foot, 1) if "</body>" in text else text, encoding="utf-8"
+    )
 
 
 def _plain(text: str) -> str:
@@ -208,7 +213,7 @@ def _hover(x: Axis, y: Axis, texts: bool) -> str:
 def _draw_bars(figure: Figure, x: Axis, y: Axis, mark: Bars, about: dict[str, Any]) -> None:
     names = [_plain(str(y.category(at))) for at in mark.at]
     line = {"color": WHITE, "width": 1 if mark.edge else 0}
-    pattern = {"shape": "/", "fgcolor": WHITE, "solidity": 0.3, "size": 7} if mark.hatch else None
+    pattern = {"shape": "/", "fgcolor": WHITE, "bgcolor": mark.colour, "solidity": 0.3, "size": 7}
     figure.add_bar(
         orientation="h",
         y=list(mark.at),
@@ -217,7 +222,7 @@ def _draw_bars(figure: Figure, x: Axis, y: Axis, mark: Bars, about: dict[str, An
         width=mark.height,
         name=_plain(mark.label),
         legendgroup=mark.label,
-        marker={"color": mark.colour, "line": line, "pattern": pattern},
+        marker={"color": mark.colour, "line": line, "pattern": pattern if mark.hatch else None},
         text=list(mark.texts) or None,
         textposition="inside",
         insidetextanchor="middle",
@@ -238,7 +243,10 @@ def _draw_cells(figure: Figure, x: Axis, y: Axis, mark: Cells, about: dict[str, 
         return math.log10(value / scale.factor) if log else value / scale.factor
 
     values = [[shown(it) if math.isfinite(it) else None for it in line] for line in mark.values]
-    ticks = {"tickvals": [shown(at) for at, _ in scale.ticks], "ticktext": [it for _, it in scale.ticks]}
+    ticks = {
+        "tickvals": [shown(at) for at, _ in scale.ticks],
+        "ticktext": [it for _, it in scale.ticks],
+    }
     figure.add_heatmap(
         z=values,
         x=list(range(len(mark.values[0]))),
@@ -246,7 +254,11 @@ def _draw_cells(figure: Figure, x: Axis, y: Axis, mark: Cells, about: dict[str, 
         zmin=shown(scale.low),
         zmax=shown(scale.high),
         colorscale=[[at / (len(shades) - 1), colour] for at, colour in enumerate(shades)],
-        colorbar={"title": {"text": _plain(scale.title), "side": "right"}, "outlinewidth": 0, **ticks},
+        colorbar={
+            "title": {"text": _plain(scale.title), "side": "right"},
+            "outlinewidth": 0,
+            **ticks,
+        },
         xgap=2,
         ygap=2,
         customdata=[
@@ -275,7 +287,13 @@ def _draw_cells(figure: Figure, x: Axis, y: Axis, mark: Cells, about: dict[str, 
             marker={
                 "color": WHITE,
                 "line": {"color": WHITE, "width": 2},
-                "pattern": {"shape": "/", "fgcolor": SOFT, "solidity": 0.2, "size": 8},
+                "pattern": {
+                    "shape": "/",
+                    "fgcolor": SOFT,
+                    "bgcolor": WHITE,
+                    "solidity": 0.2,
+                    "size": 8,
+                },
             },
             hoverinfo="name",
             **about,
@@ -299,5 +317,3 @@ def _draw_text(figure: Figure, x: Axis, y: Axis, mark: Text, end: str) -> None:
         font={"color": mark.colour, "size": SIZE},
         bgcolor="rgba(255, 255, 255, 0.75)" if mark.halo else None,
     )
-
-

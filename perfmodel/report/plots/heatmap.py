@@ -62,10 +62,17 @@ def heatmap_plot(
     hatched = [tuple(map(int, at)) for at in np.argwhere(~there)]
     texts = _texts(best, there, scale.factor, paper, paper_height)
     cells = Cells(
-        best.tolist(), texts, tuple(hatched), scale, reverse, HATCHED if hatched else ""  # type: ignore[arg-type]
+        best.tolist(),
+        texts,
+        tuple(hatched),
+        scale,
+        reverse,
+        HATCHED if hatched else "",  # type: ignore[arg-type]
     )
     axes = [
-        category_axis(name, [_tick(it) for it in values], label=field_words(table, name), down=False)
+        category_axis(
+            name, [_tick(it) for it in values], label=field_words(table, name), down=False
+        )
         for name, values in zip(names, known, strict=True)
     ]
     others = math.prod(shape_of(table))
@@ -109,17 +116,25 @@ def _height(paper: Paper, known: list[list[Any]]) -> float:
 def _texts(
     best: NDArray[np.float64], there: NDArray[np.bool_], factor: float, paper: Paper, height: float
 ) -> list[list[str]]:
-    """Return what stands in the cells; nothing where it has no room."""
-    texts = [
-        [short_number(it, factor) if math.isfinite(it) else "–" * bool(ok) for it, ok in zip(*line, strict=True)]
-        for line in zip(best.tolist(), there.tolist(), strict=True)
-    ]
+    """Return what stands in the cells: as many digits as have room, or nothing."""
     wide, high = inner_size(paper.width - 0.55, height)
     room = wide / best.shape[1], high / best.shape[0]
-    most = [max(sizes) for sizes in zip(*(text_size(it) for line in texts for it in line if it), strict=True)]
-    if most[0] > 1.05 * room[0] or most[1] > 1.1 * room[1]:
-        return [["–" if it == "–" else "" for it in line] for line in texts]
-    return texts
+    for write in (short_number, _whole_number):
+        texts = [
+            [
+                write(it, factor) if math.isfinite(it) else "–" * bool(ok)
+                for it, ok in zip(*line, strict=True)
+            ]
+            for line in zip(best.tolist(), there.tolist(), strict=True)
+        ]
+        sizes = [text_size(it) for line in texts for it in line if it]
+        if all(size[0] < 0.92 * room[0] and size[1] < 1.1 * room[1] for size in sizes):
+            return texts
+    return [["–" if it == "–" else "" for it in line] for line in texts]
+
+
+def _whole_number(value: float, factor: float) -> str:
+    return f"{value / factor:.0f}" if abs(value) >= 9.5 * factor else f"{value / factor:.1g}"
 
 
 def _tick(value: Any) -> str:

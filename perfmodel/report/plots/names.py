@@ -63,7 +63,20 @@ def names_of(rows: Sequence[Mapping[str, Any]], subject: Subject, width: int = 2
     found = [full_name(row, clear) for row in rows]
     if len(set(found)) < len(found):  # what follows from others tells them apart after all
         found = [full_name(row, differing or clear) for row in rows]
-    return ["\n".join(textwrap.wrap(text, width, break_on_hyphens=False)) for text in found]
+    return [_wrapped(text.split(", "), width) for text in found]
+
+
+def _wrapped(parts: Sequence[str], width: int) -> str:
+    """Return parts in lines of so many letters, whole where they can be."""
+    lines = [parts[0]]
+    for part in parts[1:]:
+        longer = f"{lines[-1]}, {part}"
+        if len(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines[-1] += ","
+            lines.append(part)
+    return "\n".join("\n".join(textwrap.wrap(line, width + 1)) for line in lines)
 
 
 def full_name(row: Mapping[str, Any], names: Sequence[str]) -> str:
@@ -77,7 +90,9 @@ def in_common(rows: Sequence[Mapping[str, Any]], subject: Subject) -> str:
     """Return what all rows have in common, as a caption says it."""
     names = [name for name in dict.fromkeys([*FIRST, *subject.fields]) if name not in DERIVED]
     same = [
-        name for name in names if rows and name in rows[0] and len({str(it[name]) for it in rows}) == 1
+        name
+        for name in names
+        if rows and name in rows[0] and len({str(it[name]) for it in rows}) == 1
     ]
     shown = [name for name in same if name in SHORT or name in FIRST]
     return f"all: {full_name(rows[0], shown)}" if shown else ""

@@ -23,8 +23,8 @@ DEFAULTS = {
     WAFER.verb: ("tokens_per_second", "mesh_tokens_per_second"),
 }
 """What lies along x and y where nobody says."""
-FINE = (320, 240)
-"""Of points that lie behind the front, one is drawn per such part of the axes and group."""
+FINE = (60, 45)
+"""Parts of x and y per inch of width: of points behind the front, one is drawn in each."""
 
 
 def pareto_plot(
@@ -52,9 +52,15 @@ def pareto_plot(
     if not chosen.size:
         raise DataError("nothing to draw: no strategy is possible, fits and passes the filter")
     groups = groups_of(table, chosen, group)
+    fronts_of = [
+        front_among(table, (across, up), chosen[groups.of == number])
+        for number in range(len(groups.labels))
+    ]
+    bands = [_band(table, up, front) if band else {} for front in fronts_of]
+    reach = [values[0], np.concatenate([values[1], *(it for one in bands for it in one.values())])]
     axes = [
         variable_axis(table, name, it, log=log)
-        for name, it in zip((across, up), values, strict=True)
+        for name, it in zip((across, up), reach, strict=True)
     ]
     marks: list[Any] = []
     fronts: list[Any] = []
@@ -64,20 +70,29 @@ def pareto_plot(
         own = np.flatnonzero(groups.of == number)
         if not own.size:
             continue
-        front = front_among(table, (across, up), chosen[own])
+        front = fronts_of[number]
         at = own[np.searchsorted(chosen[own], front)]
         colour, marker = groups.colour(number), groups.marker(number)
-        behind = _thinned(np.setdiff1d(own, at), values)
+        behind = _thinned(np.setdiff1d(own, at), values, [int(it * paper.width) for it in FINE])
         drawn += behind.size
         marks.append(
-            Points(*(it[behind].tolist() for it in values), colour, label, marker, 2.2, 0.3, keyed=False)
+            Points(
+                *(it[behind].tolist() for it in values),
+                colour,
+                label,
+                marker,
+                2.2,
+                0.3,
+                keyed=False,
+            )
         )
         one, other = (it[at].tolist() for it in values)
         fronts.append(_steps(one, other, across, up, colour))
-        band_of = _band(table, up, front) if band else {}
         texts = [full_name(row, subject.fields) for row in rows(table, front)]
         fronts.append(
-            Points(one, other, colour, label, marker, 4.2, keyed=False, texts=texts, **band_of)
+            Points(
+                one, other, colour, label, marker, 4.2, keyed=False, texts=texts, **bands[number]
+            )
         )
         points = list(zip(one, other, strict=True))
         dots += points
@@ -89,10 +104,16 @@ def pareto_plot(
     count = drawn + sum(len(it.x) for it in fronts if isinstance(it, Points))
     if count < chosen.size:
         notes = [f"{chosen.size:,} points, of which {count:,} are drawn: others lie on these"]
-    notes.append(f"lines: not beaten in both, by {groups.name}" if groups.name else "line: not beaten in both")
+    notes.append(
+        f"lines: not beaten in both, by {groups.name}"
+        if groups.name
+        else "line: not beaten in both"
+    )
     panel = Panel(*axes, (*(it for it in marks if len(it.x)), *fronts, *words))
     facts = {"points": int(chosen.size), "drawn": count}
-    return Plot("pareto", (panel,), paper.width, paper.height(0.75), notes=tuple(notes), facts=facts)
+    return Plot(
+        "pareto", (panel,), paper.width, paper.height(0.75), notes=tuple(notes), facts=facts
+    )
 
 
 def _numbers(table: Table, name: str) -> Any:
@@ -102,15 +123,15 @@ def _numbers(table: Table, name: str) -> Any:
     return values.astype(float)
 
 
-def _thinned(own: Any, values: list[Any]) -> Any:
+def _thinned(own: Any, values: list[Any], fine: list[int]) -> Any:
     """Return one of those points that would lie on each other."""
-    if own.size <= FINE[0]:
+    if own.size <= fine[0]:
         return own
     parts = []
-    for it, count in zip(values, FINE, strict=True):
+    for it, count in zip(values, fine, strict=True):
         low, high = it.min(), it.max()
         parts.append(np.floor((it[own] - low) / ((high - low) or 1.0) * (count - 1)))
-    _, first = np.unique(parts[0] * FINE[1] + parts[1], return_index=True)
+    _, first = np.unique(parts[0] * fine[1] + parts[1], return_index=True)
     return own[np.sort(first)]
 
 
@@ -132,12 +153,19 @@ def _band(table: Table, name: str, front: Any) -> dict[str, Any]:
     stem = name.removesuffix("_mean")
     low, high = f"{stem}_low", f"{stem}_high"
     if low in table and high in table:
-        return {"low": column(table, low)[front].tolist(), "high": column(table, high)[front].tolist()}
+        return {
+            "low": column(table, low)[front].tolist(),
+            "high": column(table, high)[front].tolist(),
+        }
     if "step_time_low" in table and name in (RATE, *UTILIZATIONS):
         values, step = column(table, name)[front], column(table, "step_time")[front]
-        ends = (values * step / column(table, it)[front] for it in ("step_time_high", "step_time_low"))
+        ends = (
+            values * step / column(table, it)[front] for it in ("step_time_high", "step_time_low")
+        )
         return dict(zip(("low", "high"), (it.tolist() for it in ends), strict=True))
-    raise DataError(f"no band of '{name}': there is one of times of steps, of their rates, and of latencies")
+    raise DataError(
+        f"no band of '{name}': there is one of times of steps, of their rates, and of latencies"
+    )
 
 
 UTILIZATIONS = (

@@ -86,7 +86,8 @@ def placed(
         return int(inside.all(axis=1).sum())
 
     dots, pale = (
-        np.array([on_paper(point) for point in points]).reshape(-1, 2) for points in (occupied, faint)
+        np.array([on_paper(point) for point in points]).reshape(-1, 2)
+        for points in (occupied, faint)
     )
     taken: list[Box] = []
     found = []

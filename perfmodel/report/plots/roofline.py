@@ -28,7 +28,11 @@ NAMED = 5
 """Operations whose names stand beside them."""
 SMALLEST, LARGEST = 2.5, 9.0
 """Diameters of what takes least and most of the time [pt]."""
-WORDS = {"gemm": "matrix products", "groupedgemm": "grouped products", "sparseattention": "sparse attention"}
+WORDS = {
+    "gemm": "matrix products",
+    "groupedgemm": "grouped products",
+    "sparseattention": "sparse attention",
+}
 
 
 class Operation(NamedTuple):
@@ -79,11 +83,15 @@ def roofline_plot(
             )
         )  # fmt: skip
         dots += list(zip(across, up, strict=True))
+    for roof in roofs:
+        dots += zip(*(np.geomspace(*ends, 60).tolist() for ends in (roof.x, roof.y)), strict=True)
     longest = sorted(operations, key=lambda it: -it.weight)
     wanted: dict[str, Wanted] = {}
     for it in longest:
         if len(wanted) < named:
-            wanted.setdefault(it.name, Wanted(it.name, INK, [(it.flops / it.traffic, it.flops / it.time)]))
+            wanted.setdefault(
+                it.name, Wanted(it.name, INK, [(it.flops / it.traffic, it.flops / it.time)])
+            )
     words += placed(list(wanted.values()), x, y, size, dots, must=False)
     panel = Panel(x, y, (*marks, *words))
     return Plot("roofline", (panel,), paper.width, paper.height(0.92), notes=tuple(notes))
@@ -128,7 +136,9 @@ def _of_kernels(
         raise DataError(f"no hardware '{name}' here; there are {', '.join(names)}")
     missing = {"flops", "memory_traffic", "time"} - set(table.data_vars)
     if missing:
-        raise DataError(f"a roofline needs {', '.join(sorted(missing))}, which these kernels have not")
+        raise DataError(
+            f"a roofline needs {', '.join(sorted(missing))}, which these kernels have not"
+        )
     try:
         device = hardware_from_dict(json.loads(table.attrs["provenance"])["hardware"][name])
     except (KeyError, TypeError, ValueError) as error:
@@ -138,7 +148,9 @@ def _of_kernels(
         np.broadcast_to(table[it].values, (len(names), table.sizes["shape"]))[at]
         for it in ("time", "flops", "memory_traffic")
     )
-    coords = [it for it, column in table.coords.items() if column.dims == ("shape",) and it != "shape"]
+    coords = [
+        it for it, column in table.coords.items() if column.dims == ("shape",) and it != "shape"
+    ]
     labels = {it: table[it].labelled().tolist() for it in coords}
     telling = [it for it in coords if len(set(labels[it])) > 1]
     by = next((it for it in ("precision", "phase", "kind") if it in telling), None)
@@ -164,7 +176,9 @@ def _precisions(device: Hardware, names: Sequence[str]) -> list[str]:
     return sorted(wanted, key=lambda it: device.device.peak_flops[it])
 
 
-def _axes(device: Hardware, found: Sequence[Operation], precisions: Sequence[str]) -> tuple[Axis, Axis]:
+def _axes(
+    device: Hardware, found: Sequence[Operation], precisions: Sequence[str]
+) -> tuple[Axis, Axis]:
     across = np.array([it.flops / it.traffic for it in found])
     up = np.array([it.flops / it.time for it in found])
     peaks = [device.device.peak_flops[it] for it in precisions]
@@ -174,7 +188,9 @@ def _axes(device: Hardware, found: Sequence[Operation], precisions: Sequence[str
     low, high = min(across.min() / 1.5, ridge / 12.0), max(across.max() * 1.6, ridge * 3.0)
     bottom, top = min(up.min() / 1.6, top / 20.0), top * 1.8
     ends = (float(low), float(high)), (float(bottom), float(top))
-    x = Axis("intensity", "arithmetic intensity", "FLOP/B", 1.0, "log", *ends[0], log_ticks(*ends[0]))
+    x = Axis(
+        "intensity", "arithmetic intensity", "FLOP/B", 1.0, "log", *ends[0], log_ticks(*ends[0])
+    )
     y = Axis("rate", "rate", "TFLOP/s", 1e12, "log", *ends[1], log_ticks(*ends[1], 1e12))
     return x, y
 
@@ -187,19 +203,49 @@ def _roofs(
     rates = device.device.peak_flops
     top = max(rates[it] for it in precisions) if precisions else y.high
     foot = max(x.low, y.low / bandwidth)
-    lines = [Line([foot, top / bandwidth], [foot * bandwidth, top], GREY, "memory roof", width=0.8, keyed=False)]
+    lines = [
+        Line(
+            [foot, top / bandwidth],
+            [foot * bandwidth, top],
+            GREY,
+            "memory roof",
+            width=0.8,
+            keyed=False,
+        )
+    ]
     words = []
     for name in precisions:
         lines.append(
-            Line([rates[name] / bandwidth, x.high], [rates[name]] * 2, GREY, f"{name} roof", width=0.8, keyed=False)
+            Line(
+                [rates[name] / bandwidth, x.high],
+                [rates[name]] * 2,
+                GREY,
+                f"{name} roof",
+                width=0.8,
+                keyed=False,
+            )
         )
         said = f"{name} {format_si(rates[name], 'FLOP/s')}"
-        words.append(Text(rates[name] / bandwidth, rates[name], said, GREY, "right", "bottom", 0.0, 1.5, halo=False))
+        words.append(
+            Text(
+                rates[name] / bandwidth,
+                rates[name],
+                said,
+                GREY,
+                "right",
+                "bottom",
+                0.0,
+                1.5,
+                halo=False,
+            )
+        )
     slope = size[1] / math.log(y.high / y.low) / (size[0] / math.log(x.high / x.low))
     middle = math.exp(0.4 * math.log(top / bandwidth) + 0.6 * math.log(foot))
     said = f"memory {format_si(bandwidth, 'B/s')}"
     angle = math.degrees(math.atan(slope))
     words.append(
-        Text(middle, middle * bandwidth, said, GREY, "center", "bottom", 0.0, 2.0, angle, halo=False)
+        Text(
+            middle, middle * bandwidth, said, GREY, "center", "bottom", 0.0, 2.0, angle, halo=False
+        )
     )
     return lines, words

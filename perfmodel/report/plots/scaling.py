@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from itertools import pairwise
 from typing import Any
+
+import numpy as np
 
 from perfmodel.base.errors import DataError
 from perfmodel.base.figures import GREY, MARKERS, PALETTE
@@ -20,7 +21,13 @@ from perfmodel.sweeps.subject import TRAINING
 
 SHARES = (0.62, 0.38)
 """Of the figure's height: throughput and efficiency."""
-SHOWN = ("tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel", "zero_stage")
+SHOWN = (
+    "tensor_parallel",
+    "context_parallel",
+    "pipeline_parallel",
+    "expert_parallel",
+    "zero_stage",
+)
 
 
 def scaling_plot(
@@ -45,7 +52,11 @@ def scaling_plot(
     bare = Axis("devices", "", "", 1.0, "log", base.low, base.high, _ticks(counts, blank=True))
     across = Axis("devices", "devices", "", 1.0, "log", base.low, base.high, _ticks(counts))
     total = number_axis(
-        "tokens_per_second", "1/s", [row["tokens_per_second"] for row in rows], log=True, margin=0.08
+        "tokens_per_second",
+        "1/s",
+        [row["tokens_per_second"] for row in rows],
+        log=True,
+        margin=0.08,
     )
     share = number_axis(
         "scaling_efficiency", "1", [0.0, 1.0, *(row["scaling_efficiency"] for row in rows)],
@@ -55,7 +66,9 @@ def scaling_plot(
     below: list[Any] = [Line([base.low, base.high], [1.0, 1.0], GREY, dashed=True, width=0.7)]
     wanted, dots = [], []
     names = [
-        name for name in (*GROUPS, batch) if len({str(own[0].get(name)) for own in curves.values()}) > 1
+        name
+        for name in (*GROUPS, batch)
+        if len({str(own[0].get(name)) for own in curves.values()}) > 1
     ]
     for number, own in enumerate(curves.values()):
         colour, marker = PALETTE[number], MARKERS[number]
@@ -64,14 +77,23 @@ def scaling_plot(
         ideal = [own[0][RATE] * count for count in x]
         above.append(Line(x, ideal, GREY, "ideal", dashed=True, width=0.7))
         texts = [full_name(row, SHOWN) for row in own]
-        above += [Line(x, y, colour), Points(x, y, colour, label, marker, 4.0, texts=texts, keyed=False)]
+        above += [
+            Line(x, y, colour),
+            Points(x, y, colour, label, marker, 4.0, texts=texts, keyed=False),
+        ]
         efficiency = [row["scaling_efficiency"] for row in own]
-        below += [Line(x, efficiency, colour), Points(x, efficiency, colour, label, marker, 4.0, keyed=False)]
+        below += [
+            Line(x, efficiency, colour),
+            Points(x, efficiency, colour, label, marker, 4.0, keyed=False),
+        ]
         points = list(zip(x, y, strict=True))
         dots += points
-        dots += [
-            (math.sqrt(a[0] * b[0]), math.sqrt(a[1] * b[1])) for a, b in pairwise(points)
-        ]  # the lines between
+        for a, b in pairwise(points):  # the lines between them
+            dots += zip(
+                np.geomspace(a[0], b[0], 9).tolist(),
+                np.geomspace(a[1], b[1], 9).tolist(),
+                strict=True,
+            )
         if label:
             wanted.append(Wanted(label, colour, points[::-1]))
     height = paper.height(0.95)
@@ -81,7 +103,10 @@ def scaling_plot(
         Panel(bare, total, (*above, *words), SHARES[0]),
         Panel(across, share, tuple(below), SHARES[1]),
     )
-    notes = ["best strategy on every number of devices", "weak scaling" if weak else "strong scaling"]
+    notes = [
+        "best strategy on every number of devices",
+        "weak scaling" if weak else "strong scaling",
+    ]
     facts = {"subject": TRAINING.verb, "curves": len(curves)}
     return Plot("scaling", panels, paper.width, height, notes=tuple(notes), facts=facts)
 

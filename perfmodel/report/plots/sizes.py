@@ -20,7 +20,9 @@ class Paper:
     def height(self, share: float) -> float:
         """Return the height of a figure as a share of a column's width, less of a page's."""
         column = WIDTHS["column"]
-        return share * (self.width if self.width <= column else column + 0.25 * (self.width - column))
+        return share * (
+            self.width if self.width <= column else column + 0.25 * (self.width - column)
+        )
 
     @property
     def wide(self) -> bool:

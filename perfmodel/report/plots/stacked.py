@@ -55,7 +55,9 @@ def breakdown_plot(
         axis = number_axis(axis.name, "s", [0.0, most], zero=True, label=whole.words)
     else:
         marks += _totals(found, whole, axis)
-    return bars_plot("breakdown", names_of(found, subject, _width(paper)), axis, marks, notes, paper)
+    return bars_plot(
+        "breakdown", names_of(found, subject, _width(paper)), axis, marks, notes, paper
+    )
 
 
 def memory_plot(
@@ -104,7 +106,9 @@ def chosen_rows(
     if not found:
         raise DataError("nothing to draw: no strategy is possible, fits and passes the filter")
     if len(found) > MOST:
-        raise DataError(f"{len(found):,} bars could not be read; at most {MOST}: choose with --where")
+        raise DataError(
+            f"{len(found):,} bars could not be read; at most {MOST}: choose with --where"
+        )
     return found
 
 
@@ -116,7 +120,9 @@ def stacked(
     ends = np.cumsum(values, axis=1)
     longest = float(ends[:, -1].max(initial=0.0))
     reach = [0.0, longest, *limits]
-    axis = number_axis(whole.name or "time", units, reach, zero=True, label=whole.words, margin=margin)
+    axis = number_axis(
+        whole.name or "time", units, reach, zero=True, label=whole.words, margin=margin
+    )
     marks: list[Mark] = []
     for number, part in enumerate(whole.parts):
         own = np.flatnonzero(values[:, number] > 0.0)
@@ -145,13 +151,16 @@ def capacity_lines(limits: Sequence[float | None]) -> list[Mark]:
     if len(same) == 1 and len(known) == len(limits):
         (limit,) = same
         return [Line([limit] * 2, [-0.5, len(limits) - 0.5], CAPACITY, "capacity")]
-    return [
-        Line([limit] * 2, [at - 0.45, at + 0.45], CAPACITY, "capacity") for at, limit in known
-    ]
+    return [Line([limit] * 2, [at - 0.45, at + 0.45], CAPACITY, "capacity") for at, limit in known]
 
 
 def bars_plot(
-    kind: str, names: Sequence[str], axis: Axis, marks: Sequence[Mark], notes: Sequence[str], paper: Paper
+    kind: str,
+    names: Sequence[str],
+    axis: Axis,
+    marks: Sequence[Mark],
+    notes: Sequence[str],
+    paper: Paper,
 ) -> Plot:
     """Return the figure of some bars, as high as they need."""
     lines = sum(max(1.0, 0.62 * (1 + name.count("\n"))) for name in names)
@@ -180,5 +189,3 @@ def _bands(found: Rows, name: str) -> list[Mark]:
 def _width(paper: Paper) -> int:
     """Return how many letters a bar's name may have in a line."""
     return 34 if paper.wide else 20
-
-
