@@ -85,8 +85,8 @@ def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> flo
     section=options.OUTPUT,
     metavar="FILE",
     type=click.Path(),
-    help="Draw predicted against measured, as 'perfmodel plot accuracy' does, coloured by the first "
-    "--by column: .png, .svg, .pdf or .html.",
+    help="Draw predicted against measured, as 'perfmodel plot accuracy' does, by the first --by "
+    "column: .png, .svg, .pdf or .html.",
 )
 @worker_options("Project the rows")
 @options.json_option

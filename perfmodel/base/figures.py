@@ -40,7 +40,7 @@ LETTER = 0.58
 """Mean width of a letter, of its size."""
 THIN = 0.5
 """Of axes and ticks [pt]."""
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib: the same everywhere
     "font.size": SMALL,

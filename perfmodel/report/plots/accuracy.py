@@ -66,7 +66,7 @@ def accuracy_plot(
     marks: list[Any] = [
         Band(line, [it * (1 - BAND) for it in line], [it * (1 + BAND) for it in line], SOFT),
         Line([low, high], [low, high], GREY, width=0.6),
-        Text(high, high * (1 - BAND), f"±{BAND:.0%}", GREY, "right", "top", -3.0, -9.0),
+        Text(high, high * (1 - BAND), f"±{BAND:.0%}", GREY, "right", "top", 0.0, -22.0),
     ]
     size = float(np.clip(60.0 / np.sqrt(len(errors)), 1.6, 4.0))
     rows: list[Any] = []
@@ -83,7 +83,7 @@ def accuracy_plot(
         rows += _spread(errors[own], float(number), colour, marker, name)
     reach = max(2 * BAND, float(np.percentile(np.abs(errors), 95)))
     error = number_axis(
-        "error", "1", [-reach, reach], label="predicted / measured − 1", margin=0.14
+        "error", "1", [-reach, reach], label="predicted / measured − 1", margin=0.14, wanted=6
     )
     names = [f"{name or 'all'} ({(of == name).sum():,})" for name in order]
     ends = [-0.5, len(order) - 0.5]

@@ -127,7 +127,7 @@ def shown_unit(name: str, units: str, largest: float) -> tuple[str, str, float]:
         percent = largest <= 10.0 and any(word in name for word in SHARES)
         return (words, "%", 0.01) if percent else (words, "", 1.0)
     unit = unit or units
-    prefixes = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
+    prefixes: tuple[tuple[float, str], ...] = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
     if units != "1/s":
         prefixes += ((1e3, "k"),)
     elif largest >= 1e5 and largest < 1e6:

@@ -337,23 +337,23 @@ def _rows(panel: Panel, mark: Mark) -> Iterator[dict[str, Any]]:
                     f"{y.name}_high": high,
                 }
         case Bars():
-            for at, (row, start, length) in enumerate(
+            for at, (place, start, length) in enumerate(
                 zip(mark.at, mark.start, mark.length, strict=True)
             ):
                 found = {
                     "series": mark.label,
-                    y.name: y.category(row),
+                    y.name: y.category(place),
                     "start": start,
                     x.name: length,
                 }
                 yield found | ({"text": mark.texts[at]} if len(mark.texts) else {})
         case Cells():
-            for row, values in enumerate(mark.values):
+            for line, values in enumerate(mark.values):
                 for column, value in enumerate(values):
-                    state = {"text": mark.texts[row][column]} if not math.isfinite(value) else {}
+                    state = {} if math.isfinite(value) else {"text": mark.texts[line][column]}
                     yield {
                         x.name: x.category(column),
-                        y.name: y.category(row),
+                        y.name: y.category(line),
                         mark.scale.name: value if math.isfinite(value) else None,
                         **state,
                     }

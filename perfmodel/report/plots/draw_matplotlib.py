@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,24 +51,24 @@ SHAPES = {
     "down": "v",
     "cross": "X",
 }
-MANY = 500
-"""Points of a mark that an .svg or .pdf holds as a picture."""
+MANY, INSIDE_DPI = 200, 200
+"""Points of a mark that an .svg or .pdf holds as a picture; of that picture."""
 
 
 def draw(plot: Plot) -> Figure:
     """Return the figure as matplotlib has it."""
-    import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **_known(STYLE)}):
+    with quiet_style():
         figure = Figure(figsize=(plot.width, plot.height), layout="constrained")
-        figure.get_layout_engine().set(w_pad=0.04, h_pad=0.04, hspace=0.04)  # type: ignore[union-attr]
+        engine: Any = figure.get_layout_engine()
+        engine.set(w_pad=0.04, h_pad=0.04, hspace=0.04)
         ratios = [panel.height for panel in plot.panels]
         if plot.aligned:
             every = figure.subplots(len(ratios), 1, squeeze=False, height_ratios=ratios)[:, 0]
         else:
-            parts = np.atleast_1d(figure.subfigures(len(ratios), 1, height_ratios=ratios))
-            every = np.array([part.subplots() for part in parts])
+            parts: Any = figure.subfigures(len(ratios), 1, squeeze=False, height_ratios=ratios)
+            every = np.array([part.subplots() for part in parts[:, 0]])
         for axes, panel in zip(every, plot.panels, strict=True):
             _draw_panel(figure, axes, panel, panel.height / sum(ratios))
         if plot.title:
@@ -79,29 +80,30 @@ def draw(plot: Plot) -> Figure:
 
 def write(plot: Plot, path: Path) -> None:
     """Draw into a file of matplotlib's formats; equal figures are equal files."""
-    import matplotlib
-
-    suffix = path.suffix.lower()
     figure = draw(plot)
-    with matplotlib.rc_context(_known(STYLE)):
-        figure.savefig(path, dpi=DPI, metadata=figure_metadata(suffix))
+    with quiet_style():
+        suffix = path.suffix.lower()
+        dpi = DPI if suffix == ".png" else INSIDE_DPI
+        figure.savefig(path, dpi=dpi, metadata=figure_metadata(suffix))
 
 
 def svg_text(plot: Plot) -> str:
     """Return the drawing as SVG."""
-    import matplotlib
-
     figure, file = draw(plot), io.StringIO()
-    with matplotlib.rc_context(_known(STYLE)):
-        figure.savefig(file, format="svg", metadata=figure_metadata(".svg"))
+    with quiet_style():
+        figure.savefig(file, format="svg", dpi=INSIDE_DPI, metadata=figure_metadata(".svg"))
     return file.getvalue()
 
 
-def _known(style: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what an older matplotlib does not know."""
+@contextlib.contextmanager
+def quiet_style() -> Iterator[None]:
+    """Draw as `STYLE` says, whatever else was set."""
     import matplotlib
 
-    return {name: value for name, value in style.items() if name in matplotlib.rcParams}
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(STYLE)
+        yield
 
 
 def _draw_panel(figure: Figure, axes: Axes, panel: Panel, share: float) -> None:
@@ -175,7 +177,6 @@ def _draw_points(axes: Axes, x: Axis, y: Axis, mark: Points, order: float) -> No
             across, up, np.maximum(ends, 0.0), fmt="none", ecolor=mark.colour, elinewidth=0.6,
             zorder=order,
         )  # fmt: skip
-    face = {"facecolor": WHITE} if mark.hollow else {"facecolor": mark.colour}
     axes.scatter(
         across,
         up,
@@ -186,7 +187,7 @@ def _draw_points(axes: Axes, x: Axis, y: Axis, mark: Points, order: float) -> No
         alpha=mark.alpha,
         zorder=order,
         rasterized=len(across) > MANY,
-        **face,
+        facecolor=WHITE if mark.hollow else mark.colour,
     )
 
 
@@ -207,11 +208,11 @@ def _draw_bars(axes: Axes, x: Axis, mark: Bars, order: float) -> None:
         ),
         autolim=False,
     )
-    for at, start, length, text in zip(mark.at, mark.start, mark.length, mark.texts, strict=False):
+    for row, start, wide, text in zip(mark.at, mark.start, mark.length, mark.texts, strict=False):
         if text:
             axes.annotate(
                 text,
-                ((start + length / 2) / x.factor, at),
+                ((start + wide / 2) / x.factor, row),
                 ha="center",
                 va="center_baseline",
                 color=ink_on(mark.colour),
@@ -251,7 +252,7 @@ def _draw_cells(figure: Figure, axes: Axes, mark: Cells, room: float) -> None:
         [at / scale.factor for at, _ in scale.ticks], labels=[it for _, it in scale.ticks]
     )
     bar.ax.minorticks_off()
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
     bar.ax.tick_params(length=2.0)
 
 

@@ -229,7 +229,8 @@ def _draw_bars(figure: Figure, x: Axis, y: Axis, mark: Bars, about: dict[str, An
         textangle=0,
         textfont={"color": ink_on(mark.colour)},
         customdata=names,
-        hovertemplate=f"%{{customdata}}<br>{_plain(mark.label)}: %{{x:.4g}} {_plain(x.unit)}<extra></extra>",
+        hovertemplate=f"%{{customdata}}<br>{_plain(mark.label)}: %{{x:.4g}} {_plain(x.unit)}"
+        "<extra></extra>",
         **about,
     )
 

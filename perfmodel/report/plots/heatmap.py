@@ -59,7 +59,7 @@ def heatmap_plot(
     there = np.isfinite(_best(numbers, columns, known, possible, reverse))
     scale = variable_axis(table, value, best, margin=0.0, log=log)
     paper_height = _height(paper, known)
-    hatched = [tuple(map(int, at)) for at in np.argwhere(~there)]
+    hatched = [(row, at) for row, at in np.argwhere(~there).tolist()]
     texts = _texts(best, there, scale.factor, paper, paper_height)
     cells = Cells(
         best.tolist(),
@@ -67,19 +67,19 @@ def heatmap_plot(
         tuple(hatched),
         scale,
         reverse,
-        HATCHED if hatched else "",  # type: ignore[arg-type]
+        HATCHED if hatched else "",
     )
-    axes = [
+    x_axis, y_axis = (
         category_axis(
             name, [_tick(it) for it in values], label=field_words(table, name), down=False
         )
         for name, values in zip(names, known, strict=True)
-    ]
+    )
     others = math.prod(shape_of(table))
     notes = [f"best {field_words(table, value)} of {chosen.size:,} of {others:,} strategies"]
     if (there & ~np.isfinite(best)).any():
         notes.append("–: possible, does not fit")
-    panel = Panel(*axes, (cells,))
+    panel = Panel(x_axis, y_axis, (cells,))
     return Plot("heatmap", (panel,), paper.width, paper_height, notes=tuple(notes))
 
 

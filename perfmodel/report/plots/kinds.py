@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.base.files import user_path
-from perfmodel.base.table import Table
+from perfmodel.base.table import Table, from_xarray
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -84,9 +84,9 @@ def plot(
     title : str
         Nothing stands above the figure without one.
     **options
-        As of ``perfmodel plot KIND``, which docs/plots.md lists: ``x``, ``y``, ``value``, ``group``,
-        ``where``, ``everything``, ``top``, ``by``, ``each``, ``pick``, ``band``, ``log``, ``stages``,
-        ``hardware``.
+        As of ``perfmodel plot KIND``, which docs/plots.md lists: ``x``, ``y``, ``value``,
+        ``group``, ``where``, ``everything``, ``top``, ``by``, ``each``, ``pick``, ``band``,
+        ``log``, ``stages``, ``hardware``.
 
     Returns
     -------
@@ -115,10 +115,8 @@ def plot(
     source: Any = results
     if isinstance(results, str | Path):
         source = _found(KINDS[kind].opened)(results)
-    elif not isinstance(results, Table) and hasattr(results, "data_vars"):
-        from perfmodel.sweeps.results import as_table
-
-        source = as_table(results)
+    elif hasattr(results, "to_netcdf"):
+        source = from_xarray(source)
     described = _found(KINDS[kind].home)(source, paper=paper, **options)
     return replace(described, title=title) if title else described
 

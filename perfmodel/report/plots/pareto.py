@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ DEFAULTS = {
     WAFER.verb: ("tokens_per_second", "mesh_tokens_per_second"),
 }
 """What lies along x and y where nobody says."""
-FINE = (60, 45)
+FINE = (36, 27)
 """Parts of x and y per inch of width: of points behind the front, one is drawn in each."""
 
 
@@ -58,14 +59,13 @@ def pareto_plot(
     ]
     bands = [_band(table, up, front) if band else {} for front in fronts_of]
     reach = [values[0], np.concatenate([values[1], *(it for one in bands for it in one.values())])]
-    axes = [
-        variable_axis(table, name, it, log=log)
-        for name, it in zip((across, up), reach, strict=True)
-    ]
+    x_axis = variable_axis(table, across, reach[0], log=log)
+    y_axis = variable_axis(table, up, reach[1], log=log)
     marks: list[Any] = []
     fronts: list[Any] = []
-    wanted, dots, faint = [], [], []
-    drawn = 0
+    wanted: list[Wanted] = []
+    dots: list[tuple[float, float]] = []
+    faint: list[tuple[float, float]] = []
     for number, label in enumerate(groups.labels):
         own = np.flatnonzero(groups.of == number)
         if not own.size:
@@ -74,20 +74,12 @@ def pareto_plot(
         at = own[np.searchsorted(chosen[own], front)]
         colour, marker = groups.colour(number), groups.marker(number)
         behind = _thinned(np.setdiff1d(own, at), values, [int(it * paper.width) for it in FINE])
-        drawn += behind.size
-        marks.append(
-            Points(
-                *(it[behind].tolist() for it in values),
-                colour,
-                label,
-                marker,
-                2.2,
-                0.3,
-                keyed=False,
-            )
-        )
+        pale = [it[behind].tolist() for it in values]
+        marks.append(Points(pale[0], pale[1], colour, label, marker, 2.2, 0.3, keyed=False))
         one, other = (it[at].tolist() for it in values)
-        fronts.append(_steps(one, other, across, up, colour))
+        line = _steps(one, other, across, colour)
+        fronts.append(line)
+        dots += _along(line)
         texts = [full_name(row, subject.fields) for row in rows(table, front)]
         fronts.append(
             Points(
@@ -96,20 +88,23 @@ def pareto_plot(
         )
         points = list(zip(one, other, strict=True))
         dots += points
-        faint += zip(*(it[behind].tolist() for it in values), strict=True)
+        faint += zip(*pale, strict=True)
         if label:
             wanted.append(Wanted(label, colour, points[::-1]))
-    words = placed(wanted, *axes, inner_size(paper.width, paper.height(0.75)), dots, faint)
+    size = inner_size(paper.width, paper.height(0.75))
+    words = placed(wanted, x_axis, y_axis, size, dots, faint)
     notes = [f"{chosen.size:,} points"]
-    count = drawn + sum(len(it.x) for it in fronts if isinstance(it, Points))
+    count = len(faint) + sum(front.size for front in fronts_of)
     if count < chosen.size:
         notes = [f"{chosen.size:,} points, of which {count:,} are drawn: others lie on these"]
+    if band:
+        notes.append("bars: 10th to 90th percentile")
     notes.append(
         f"lines: not beaten in both, by {groups.name}"
         if groups.name
         else "line: not beaten in both"
     )
-    panel = Panel(*axes, (*(it for it in marks if len(it.x)), *fronts, *words))
+    panel = Panel(x_axis, y_axis, (*(it for it in marks if len(it.x)), *fronts, *words))
     facts = {"points": int(chosen.size), "drawn": count}
     return Plot(
         "pareto", (panel,), paper.width, paper.height(0.75), notes=tuple(notes), facts=facts
@@ -135,7 +130,7 @@ def _thinned(own: Any, values: list[Any], fine: list[int]) -> Any:
     return own[np.sort(first)]
 
 
-def _steps(x: list[float], y: list[float], across: str, up: str, colour: str) -> Line:
+def _steps(x: list[float], y: list[float], across: str, colour: str) -> Line:
     """Return the border of what is beaten: it changes y where the next point is reached."""
     # What is between two points is beaten by the better one in x, which is the first one where
     # larger is better and points ascend in y.
@@ -146,6 +141,16 @@ def _steps(x: list[float], y: list[float], across: str, up: str, colour: str) ->
     else:
         corners_x, corners_y = np.repeat(xs, 2)[1:], np.repeat(ys, 2)[:-1]
     return Line(corners_x.tolist(), corners_y.tolist(), colour, width=0.9)
+
+
+def _along(line: Line) -> list[tuple[float, float]]:
+    """Return points of a line's pieces, which words should not cover."""
+    shares = np.linspace(0.2, 0.8, 4)
+    return [
+        (float(x0 + share * (x1 - x0)), float(y0 + share * (y1 - y0)))
+        for (x0, y0), (x1, y1) in pairwise(zip(line.x, line.y, strict=True))
+        for share in shares
+    ]
 
 
 def _band(table: Table, name: str, front: Any) -> dict[str, Any]:

@@ -48,14 +48,14 @@ def pipeline_plot(
     order, timeline = found.pipeline.order, found.timeline
     if order.kind.size > MOST:
         raise DataError(
-            f"{order.kind.size:,} passes could not be read; at most {MOST:,}: choose a strategy with "
-            "fewer micro-batches (--where, --pick)"
+            f"{order.kind.size:,} passes could not be read; at most {MOST:,}: "
+            "choose a strategy with fewer micro-batches (--where, --pick)"
         )
     stages = len(found.stages)
     rank = np.repeat(np.arange(stages), np.diff(order.first))
     again = np.where(np.isin(order.kind, (BACKWARD, INPUT)), found.recompute[order.stage], 0.0)
     begin, end = timeline.start + again, timeline.end
-    axis = number_axis("time", "s", [0.0, found.makespan], zero=True, margin=0.0)
+    axis = number_axis("time", "s", [0.0, found.makespan], zero=True, margin=0.01)
     height = round(0.62 + 0.13 + stages * min(max(1.6 / stages, 0.16), 0.3), 3)
     wide, high = inner_size(paper.width, height)
     point = found.makespan / wide  # [s] of 1/72 in

@@ -72,19 +72,21 @@ def roofline_plot(
     groups = list(dict.fromkeys(it.group for it in operations))
     heaviest = max(it.weight for it in operations)
     dots = []
-    for number, group in enumerate(groups[: len(PALETTE)]):
+    for number, group in enumerate(groups):
         own = [it for it in operations if it.group == group]
         across, up = [it.flops / it.traffic for it in own], [it.flops / it.time for it in own]
         sizes = [max(SMALLEST, LARGEST * math.sqrt(it.weight / heaviest)) for it in own]
         marks.append(
             Points(
-                across, up, PALETTE[number], group, MARKERS[number],
+                across, up, PALETTE[number % len(PALETTE)], group, MARKERS[number % len(MARKERS)],
                 sizes if named else 4.0, 0.75, texts=[it.name for it in own],
             )
         )  # fmt: skip
         dots += list(zip(across, up, strict=True))
     for roof in roofs:
-        dots += zip(*(np.geomspace(*ends, 60).tolist() for ends in (roof.x, roof.y)), strict=True)
+        dots += zip(
+            *(np.geomspace(it[0], it[1], 60).tolist() for it in (roof.x, roof.y)), strict=True
+        )
     longest = sorted(operations, key=lambda it: -it.weight)
     wanted: dict[str, Wanted] = {}
     for it in longest:

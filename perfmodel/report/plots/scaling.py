@@ -43,7 +43,8 @@ def scaling_plot(
         curves.setdefault(tuple(row.get(name) for name in (*GROUPS, batch)), []).append(row)
     if all(len(own) < 2 for own in curves.values()):
         raise DataError(
-            "scaling needs several numbers of devices, as 'perfmodel sweep --devices 256,512,1024' has"
+            "scaling needs several numbers of devices, as of "
+            "'perfmodel sweep --devices 256,512,1024'"
         )
     if len(curves) > len(PALETTE):
         raise DataError(f"{len(curves)} curves could not be told apart; choose some with --where")

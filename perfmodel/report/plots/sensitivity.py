@@ -121,7 +121,8 @@ def read_sensitivity(path: str | Path) -> Table:
     rows = next(_records(document), [])
     if not rows:
         raise DataError(
-            f"'{source}' has no parameters with {', '.join(NEEDED)}; 'perfmodel sensitivity --json' has"
+            f"'{source}' has no list with {', '.join(NEEDED)}; "
+            "'perfmodel sensitivity --json' prints one"
         )
     names = dict.fromkeys(name for row in rows for name in row)
     data = {}
@@ -139,6 +140,7 @@ def _records(document: Any) -> Iterator[list[dict[str, Any]]]:
     if isinstance(document, dict):
         for item in document.values():
             yield from _records(item)
-    elif isinstance(document, list) and document:
-        if all(isinstance(it, dict) and set(NEEDED) <= set(it) for it in document):
-            yield document
+    elif isinstance(document, list) and all(
+        isinstance(it, dict) and set(NEEDED) <= set(it) for it in document
+    ):
+        yield document

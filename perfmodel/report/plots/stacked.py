@@ -13,7 +13,7 @@ from perfmodel.base.table import Table
 from perfmodel.base.variables import RATE
 from perfmodel.report.plots.axes import category_axis, number_axis, short_number
 from perfmodel.report.plots.describe import Axis, Bars, Line, Mark, Panel, Plot, Text
-from perfmodel.report.plots.names import in_common, names_of
+from perfmodel.report.plots.names import full_name, in_common, names_of
 from perfmodel.report.plots.parts import CAPACITY, MEMORY, TIMES, Whole
 from perfmodel.report.plots.sizes import Paper
 from perfmodel.sweeps.results import best_of_each, best_rows, rows
@@ -55,9 +55,7 @@ def breakdown_plot(
         axis = number_axis(axis.name, "s", [0.0, most], zero=True, label=whole.words)
     else:
         marks += _totals(found, whole, axis)
-    return bars_plot(
-        "breakdown", names_of(found, subject, _width(paper)), axis, marks, notes, paper
-    )
+    return bars_plot("breakdown", bar_names(found, each, table, paper), axis, marks, notes, paper)
 
 
 def memory_plot(
@@ -83,7 +81,7 @@ def memory_plot(
     limits = [row.get("memory_capacity") for row in found]
     marks, axis = stacked(found, whole, "B", [it for it in limits if it is not None])
     marks += capacity_lines(limits)
-    names = names_of(found, subject, _width(paper))
+    names = bar_names(found, each, table, paper)
     return bars_plot("memory", names, axis, marks, [in_common(found, subject)], paper)
 
 
@@ -171,6 +169,15 @@ def bars_plot(
     return Plot(kind, (panel,), paper.width, round(height, 3), notes=tuple(filter(None, notes)))
 
 
+def bar_names(found: Rows, each: str | None, table: Table, paper: Paper) -> list[str]:
+    """Return what bars are called: by the columns that each has its best of, where there are some."""
+    subject = subject_of(table)
+    if each is None:
+        return names_of(found, subject, 34 if paper.wide else 20)
+    names = [subject.aliases.get(name, name) for name in each.split(",")]
+    return [full_name(row, names) for row in found]
+
+
 def _totals(found: Rows, whole: Whole, axis: Axis) -> list[Mark]:
     marks: list[Mark] = []
     for at, row in enumerate(found):
@@ -184,8 +191,3 @@ def _bands(found: Rows, name: str) -> list[Mark]:
         Line([row[f"{name}_low"], row[f"{name}_high"]], [at, at], INK, "10–90 %", keyed=not at)
         for at, row in enumerate(found)
     ]
-
-
-def _width(paper: Paper) -> int:
-    """Return how many letters a bar's name may have in a line."""
-    return 34 if paper.wide else 20
