@@ -21,7 +21,7 @@ ROW, FRAME = 0.2, 0.75
 """Height of a parameter's row, and of what is around them [in]."""
 LARGEST = 2**26  # B
 PARTS = 2
-"""Of a dotted path that name a parameter."""
+"""Of a dotted path that name a parameter, and one more beside a number."""
 
 
 def sensitivity_plot(table: Table, *, top: int = TOP, paper: Paper) -> Plot:
@@ -91,7 +91,9 @@ def _reach(row: Mapping[str, Any]) -> float:
 def _name(row: Mapping[str, Any], paper: Paper) -> str:
     """Return the end of a path, with the elasticity in brackets."""
     path, equals, other = str(row["parameter"]).partition("=")
-    words = ".".join(path.split(".")[-PARTS:]).replace("_", " ") + equals + other
+    parts = path.split(".")
+    parts = parts[-PARTS - any(part.isdigit() for part in parts[-PARTS:]) :]
+    words = ".".join(parts).replace("_", " ") + equals + other
     if not _known(row["elasticity"]):
         return words
     said = f"({row['elasticity']:+.2f})".replace("-", "−")
