@@ -1,8 +1,8 @@
 """Draw the figures of docs/plots.md, from results made on the way.
 
-    python benchmarks/figures.py [NAME …] [--results FOLDER] [--output FOLDER] [--html] [--json]
+    python benchmarks/figures.py [NAME …] [--results FOLDER] [--output FOLDER] [--json]
 
-Every figure of the page is one line of `FIGURES`, and what it shows one of `RESULTS`. With --results
+Every figure of the page is a line of `FIGURES`, and what it shows one of `RESULTS`. With --results
 the results stay in a folder, and those that are there are not made again.
 """
 

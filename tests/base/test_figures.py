@@ -9,7 +9,7 @@ import pytest
 
 from perfmodel.base.errors import DataError
 from perfmodel.base.figures import (
-    INK,
+    BLACK,
     PALETTE,
     SHADES,
     WHITE,
@@ -55,8 +55,8 @@ def test_shades_grow_lighter_and_are_the_palettes_at_its_places():
 def test_text_on_shades_has_the_contrast_of_wcag(share):
     colour = shade(share)
     a, b = sorted((luminance(colour), luminance(ink_on(colour))))
-    assert (b + 0.05) / (a + 0.05) >= 4.0
-    assert ink_on(colour) in (WHITE, INK)
+    assert (b + 0.05) / (a + 0.05) >= 4.5
+    assert ink_on(colour) in (WHITE, BLACK)
 
 
 def test_files_have_no_dates_and_formats_are_few():

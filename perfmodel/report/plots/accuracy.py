@@ -13,7 +13,8 @@ from perfmodel.base.expression import evaluate_mask
 from perfmodel.base.figures import GREY, MARKERS, PALETTE, SOFT
 from perfmodel.measured.compare import ComparedRow, Comparison, natural_order
 from perfmodel.report.plots.axes import category_axis, log_ticks, number_axis
-from perfmodel.report.plots.describe import Axis, Band, Line, Panel, Plot, Points, Text
+from perfmodel.report.plots.describe import Axis, Band, Line, Panel, Points, Text
+from perfmodel.report.plots.figure import Plot
 from perfmodel.report.plots.sizes import Paper
 
 BAND = 0.1

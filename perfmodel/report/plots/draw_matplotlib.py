@@ -33,7 +33,6 @@ from perfmodel.report.plots.describe import (
     Line,
     Mark,
     Panel,
-    Plot,
     Points,
     Text,
     legend_of,
@@ -42,6 +41,8 @@ from perfmodel.report.plots.describe import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from perfmodel.report.plots.figure import Plot
 
 SHAPES = {
     "circle": "o",
@@ -286,7 +287,7 @@ def _draw_text(axes: Axes, x: Axis, y: Axis, mark: Text) -> None:
 
 def _add_key(figure: Figure, plot: Plot) -> None:
     """Put the key below the figure, in as many columns as there is room for."""
-    marks = legend_of(plot)
+    marks = legend_of(plot.panels)
     if not marks:
         return
     handles = [_sample(mark) for mark in marks]

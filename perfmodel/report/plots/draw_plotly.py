@@ -20,7 +20,6 @@ from perfmodel.report.plots.describe import (
     Line,
     Mark,
     Panel,
-    Plot,
     Points,
     Text,
     legend_of,
@@ -28,6 +27,8 @@ from perfmodel.report.plots.describe import (
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
+
+    from perfmodel.report.plots.figure import Plot
 
 INCH = 200
 """Pixels of a figure's inch: what prints at 7 pt is read on a screen, too."""
@@ -52,7 +53,7 @@ def draw(plot: Plot) -> Figure:
     figure = Figure()
     total, gap, top = sum(panel.height for panel in plot.panels), 0.16, 1.0
     room = 1.0 - gap * (len(plot.panels) - 1)
-    keyed = {id(mark) for mark in legend_of(plot)}
+    keyed = {id(mark) for mark in legend_of(plot.panels)}
     for number, panel in enumerate(plot.panels, 1):
         bottom = top - room * panel.height / total
         end = "" if number == 1 else str(number)
@@ -96,8 +97,8 @@ def write(plot: Plot, path: Path) -> None:
         default_height=f"{INCH * plot.height:.0f}px",
     )
     name = _plain(plot.title or f"perfmodel: {plot.kind}")
-    head = f'<head><meta charset="utf-8" /><title>{name}</title>'
-    text = text.replace('<head><meta charset="utf-8" />', head, 1).replace(
+    head = f'<meta charset="utf-8" /><title>{name}</title>'
+    text = text.replace('<meta charset="utf-8" />', head, 1).replace(
         "<html>", '<html lang="en">', 1
     )
     said = "".join(f"<p>{_plain(note)}</p>" for note in plot.notes)

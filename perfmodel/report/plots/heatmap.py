@@ -12,7 +12,8 @@ from perfmodel.base.errors import DataError
 from perfmodel.base.table import Table
 from perfmodel.base.variables import RATE
 from perfmodel.report.plots.axes import category_axis, field_words, short_number, variable_axis
-from perfmodel.report.plots.describe import Cells, Panel, Plot
+from perfmodel.report.plots.describe import Cells, Panel
+from perfmodel.report.plots.figure import Plot
 from perfmodel.report.plots.placing import inner_size, text_size
 from perfmodel.report.plots.sizes import Paper
 from perfmodel.sweeps.results import LARGER_IS_BETTER, column, select, shape_of

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.base.files import user_path
-from perfmodel.base.table import Table, from_xarray
 
 if TYPE_CHECKING:
     import xarray as xr
 
+    from perfmodel.base.table import Table
     from perfmodel.measured.compare import Comparison
-    from perfmodel.report.plots.describe import Plot
+    from perfmodel.report.plots.figure import Plot
 
 ROWS = ("where", "everything")
 PICK = ("pick", "by", *ROWS)
@@ -44,8 +44,8 @@ class Kind:
 _HERE = "perfmodel.report.plots"
 KINDS: Mapping[str, Kind] = {
     "pareto": Kind(f"{_HERE}.pareto:pareto_plot", ("x", "y", "group", "band", "log", *ROWS)),
-    "breakdown": Kind(f"{_HERE}.stacked:breakdown_plot", ("top", "by", "each", "band", *ROWS)),
-    "memory": Kind(f"{_HERE}.stacked:memory_plot", ("top", "each", "stages", *PICK)),
+    "breakdown": Kind(f"{_HERE}.breakdown:breakdown_plot", ("top", "by", "each", "band", *ROWS)),
+    "memory": Kind(f"{_HERE}.memory:memory_plot", ("top", "each", "stages", *PICK)),
     "heatmap": Kind(f"{_HERE}.heatmap:heatmap_plot", ("x", "y", "value", "log", *ROWS)),
     "scaling": Kind(f"{_HERE}.scaling:scaling_plot", ROWS),
     "roofline": Kind(
@@ -116,6 +116,8 @@ def plot(
     if isinstance(results, str | Path):
         source = _found(KINDS[kind].opened)(results)
     elif hasattr(results, "to_netcdf"):
+        from perfmodel.base.table import from_xarray
+
         source = from_xarray(source)
     described = _found(KINDS[kind].home)(source, paper=paper, **options)
     return replace(described, title=title) if title else described

@@ -11,7 +11,8 @@ from perfmodel.base.errors import DataError
 from perfmodel.base.table import Table
 from perfmodel.base.variables import RATE
 from perfmodel.report.plots.axes import variable_axis
-from perfmodel.report.plots.describe import Line, Panel, Plot, Points
+from perfmodel.report.plots.describe import Line, Panel, Points
+from perfmodel.report.plots.figure import Plot
 from perfmodel.report.plots.names import full_name, groups_of
 from perfmodel.report.plots.placing import Wanted, inner_size, placed
 from perfmodel.report.plots.sizes import Paper

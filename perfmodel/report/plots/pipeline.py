@@ -12,7 +12,8 @@ from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.base.table import Table
 from perfmodel.base.variables import RATE
 from perfmodel.report.plots.axes import category_axis, number_axis
-from perfmodel.report.plots.describe import Bars, Panel, Plot
+from perfmodel.report.plots.describe import Bars, Panel
+from perfmodel.report.plots.figure import Plot
 from perfmodel.report.plots.placing import inner_size, text_size
 from perfmodel.report.plots.sizes import Paper
 from perfmodel.report.plots.strategy import picked

@@ -10,7 +10,7 @@ from perfmodel.base.figures import FORMATS, check_plot
 from perfmodel.base.files import atomic_path
 
 if TYPE_CHECKING:
-    from perfmodel.report.plots.describe import Plot
+    from perfmodel.report.plots.figure import Plot
 
 PAGE = ".html"
 

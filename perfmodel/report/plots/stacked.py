@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.errors import DataError
-from perfmodel.base.figures import INK
 from perfmodel.base.table import Table
-from perfmodel.base.variables import RATE
-from perfmodel.report.plots.axes import category_axis, number_axis, short_number
-from perfmodel.report.plots.describe import Axis, Bars, Line, Mark, Panel, Plot, Text
-from perfmodel.report.plots.names import full_name, in_common, names_of
-from perfmodel.report.plots.parts import CAPACITY, MEMORY, TIMES, Whole
+from perfmodel.report.plots.axes import category_axis, number_axis
+from perfmodel.report.plots.describe import Axis, Bars, Mark, Panel
+from perfmodel.report.plots.figure import Plot
+from perfmodel.report.plots.names import full_name, names_of
+from perfmodel.report.plots.parts import Whole
 from perfmodel.report.plots.sizes import Paper
 from perfmodel.sweeps.results import best_of_each, best_rows, rows
 from perfmodel.sweeps.subject import subject_of
@@ -27,62 +26,6 @@ BAR, FRAME = 0.19, 0.72
 """Height of a bar's row, and of what is around all [in]."""
 LEAST_SHARE = 0.002
 """Of the longest bar: parts that are shorter in all bars are not explained."""
-
-
-def breakdown_plot(
-    table: Table,
-    *,
-    top: int = TOP,
-    by: str = RATE,
-    each: str | None = None,
-    band: bool = False,
-    where: str | None = None,
-    everything: bool = False,
-    paper: Paper,
-) -> Plot:
-    """Describe where the time goes; options as of `perfmodel.plot`."""
-    subject = subject_of(table)
-    found = chosen_rows(table, top, by, each, where, everything)
-    whole = TIMES[subject.verb]
-    marks, axis = stacked(found, whole, "s", margin=0.05 if band else 0.13)
-    notes = [in_common(found, subject)]
-    if band:
-        if f"{whole.name}_low" not in table:
-            raise DataError("no band: only steps of training have one")
-        marks += _bands(found, whole.name)
-        notes.append("line: 10th to 90th percentile")
-        most = max(row[f"{whole.name}_high"] for row in found)
-        axis = number_axis(axis.name, "s", [0.0, most], zero=True, label=whole.words)
-    else:
-        marks += _totals(found, whole, axis)
-    return bars_plot("breakdown", bar_names(found, each, table, paper), axis, marks, notes, paper)
-
-
-def memory_plot(
-    table: Table,
-    *,
-    top: int = TOP,
-    by: str = RATE,
-    each: str | None = None,
-    where: str | None = None,
-    everything: bool = False,
-    stages: bool = False,
-    pick: int = 1,
-    paper: Paper,
-) -> Plot:
-    """Describe where the memory goes; options as of `perfmodel.plot`."""
-    if stages:
-        from perfmodel.report.plots.stages import memory_of_stages
-
-        return memory_of_stages(table, pick, by, where, everything, paper)
-    subject = subject_of(table)
-    found = chosen_rows(table, top, by, each, where, everything)
-    whole = MEMORY[subject.verb]
-    limits = [row.get("memory_capacity") for row in found]
-    marks, axis = stacked(found, whole, "B", [it for it in limits if it is not None])
-    marks += capacity_lines(limits)
-    names = bar_names(found, each, table, paper)
-    return bars_plot("memory", names, axis, marks, [in_common(found, subject)], paper)
 
 
 def chosen_rows(
@@ -142,16 +85,6 @@ def stacked(
     return marks, axis
 
 
-def capacity_lines(limits: Sequence[float | None]) -> list[Mark]:
-    """Return a line across every bar where its memory ends."""
-    known = [(at, limit) for at, limit in enumerate(limits) if limit is not None]
-    same = {limit for _, limit in known}
-    if len(same) == 1 and len(known) == len(limits):
-        (limit,) = same
-        return [Line([limit] * 2, [-0.5, len(limits) - 0.5], CAPACITY, "capacity")]
-    return [Line([limit] * 2, [at - 0.45, at + 0.45], CAPACITY, "capacity") for at, limit in known]
-
-
 def bars_plot(
     kind: str,
     names: Sequence[str],
@@ -170,24 +103,9 @@ def bars_plot(
 
 
 def bar_names(found: Rows, each: str | None, table: Table, paper: Paper) -> list[str]:
-    """Return what bars are called: by the columns that each has its best of, where there are some."""
+    """Return what bars are called: by the columns of which each value has a bar, if any."""
     subject = subject_of(table)
     if each is None:
         return names_of(found, subject, 34 if paper.wide else 20)
     names = [subject.aliases.get(name, name) for name in each.split(",")]
     return [full_name(row, names) for row in found]
-
-
-def _totals(found: Rows, whole: Whole, axis: Axis) -> list[Mark]:
-    marks: list[Mark] = []
-    for at, row in enumerate(found):
-        total = sum(float(row[part.name]) for part in whole.parts)
-        marks.append(Text(total, float(at), short_number(total, axis.factor), dx=3.0, halo=False))
-    return marks
-
-
-def _bands(found: Rows, name: str) -> list[Mark]:
-    return [
-        Line([row[f"{name}_low"], row[f"{name}_high"]], [at, at], INK, "10–90 %", keyed=not at)
-        for at, row in enumerate(found)
-    ]

@@ -23,6 +23,11 @@ AXES: dict[str, Any] = {
     "zero_stage": [0, 1, 3],
     "recompute": ["none", "full"],
 }
+COLUMNS = (
+    *("hardware", "m", "line", "measured", "projected", "skip_reason"),
+    *("quantity", "quantity_unit"),
+)
+"""Of a written comparison."""
 
 
 @pytest.fixture(scope="session")
@@ -69,10 +74,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     points = [("A100", 1e-3, 2e-3), ("A100", 4e-3, 3e-3), ("H100", 5e-4, 5.2e-4)]
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(
-            ["hardware", "m", "line", "measured", "projected", "skip_reason"]
-            + ["quantity", "quantity_unit"]
-        )
+        writer.writerow(COLUMNS)
         for line, (device, measured, projected) in enumerate(points, 2):
             writer.writerow([device, 8 * line, line, measured, projected, "", "time", "s"])
         writer.writerow(["V100", 8, 5, 1e-3, "", "no profile", "time", "s"])

@@ -9,7 +9,8 @@ import pytest
 
 import perfmodel
 from perfmodel.base.errors import DataError
-from perfmodel.report.plots.describe import Axis, Cells, Panel, Plot, Points, legend_of
+from perfmodel.report.plots.describe import Axis, Cells, Panel, Points, legend_of
+from perfmodel.report.plots.figure import Plot
 from tests.report.plots.test_kinds import EVERY, described
 
 X = Axis("x_name", "x", "ms", 1e-3)
@@ -57,7 +58,7 @@ def test_a_key_explains_every_label_once():
         Points([], [], "#000000", "b", keyed=False),
     )
     plot = Plot("any", (Panel(X, X, marks),), 3.0, 2.0)
-    assert [mark.label for mark in legend_of(plot)] == ["a"]
+    assert [mark.label for mark in legend_of(plot.panels)] == ["a"]
 
 
 def test_units_take_a_line_of_their_own_where_they_have_no_room():

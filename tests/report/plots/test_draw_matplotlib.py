@@ -10,8 +10,9 @@ import pytest
 
 import perfmodel
 from perfmodel.base import figures as style
-from perfmodel.report.plots.describe import Axis, Bars, Cells, Panel, Plot, Points
+from perfmodel.report.plots.describe import Axis, Bars, Cells, Panel, Points
 from perfmodel.report.plots.draw_matplotlib import draw, split, svg_text
+from perfmodel.report.plots.figure import Plot
 from tests.report.plots.test_kinds import EVERY, described
 
 pytest.importorskip("matplotlib", reason="matplotlib (the extra 'plot') is not installed")
@@ -24,6 +25,12 @@ SVG = "{http://www.w3.org/2000/svg}"
 def texts_of(plot: Plot) -> list[str]:
     root = ElementTree.fromstring(svg_text(plot))
     return ["".join(item.itertext()).strip() for item in root.iter(f"{SVG}text")]
+
+
+def words_of(figure):
+    from matplotlib.text import Text
+
+    return [it for it in figure.findobj(Text) if it.get_text() and it.get_visible()]
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -56,18 +63,17 @@ def test_colours_are_those_of_the_palette(figures, name):
 @pytest.mark.parametrize("name", EVERY)
 def test_no_word_is_cut_off_or_lies_on_another(figures, name):
     plot = described(figures, name)
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     figure = draw(plot)
-    renderer = figure.canvas.get_renderer()
-    boxes = [
-        (text.get_text(), text.get_window_extent(renderer))
-        for text in figure.findobj(lambda it: hasattr(it, "get_text") and bool(it.get_text()))
-        if text.get_visible()
-    ]
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    boxes = [(it.get_text(), it.get_window_extent(renderer)) for it in words_of(figure)]
     ticks = {text for panel in plot.panels for axis in (panel.x, panel.y) for _, text in axis.ticks}
     assert boxes
     for text, box in boxes:
-        assert -0.5 <= box.x0 and box.x1 <= figure.bbox.width + 0.5, text
-        assert -0.5 <= box.y0 and box.y1 <= figure.bbox.height + 0.5, text
+        assert min(box.x0, box.y0) >= -0.5, text
+        assert box.x1 <= figure.bbox.width + 0.5, text
+        assert box.y1 <= figure.bbox.height + 0.5, text
     for (one, a), (other, b) in itertools.combinations(boxes, 2):
         if one == other and one in ticks:
             continue  # one object, found twice
@@ -79,11 +85,7 @@ def test_no_word_is_cut_off_or_lies_on_another(figures, name):
 @pytest.mark.parametrize("name", ["breakdown", "pareto"])
 def test_words_are_of_seven_or_eight_points(figures, name):
     figure = draw(described(figures, name))
-    sizes = {
-        text.get_fontsize()
-        for text in figure.findobj(lambda it: hasattr(it, "get_text") and bool(it.get_text()))
-    }
-    assert sizes <= {style.SMALL, style.TEXT}
+    assert {it.get_fontsize() for it in words_of(figure)} == {style.SMALL, style.TEXT}
 
 
 def test_pdfs_hold_their_fonts_and_figures_are_as_wide_as_asked(training, tmp_path):

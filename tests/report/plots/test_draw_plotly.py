@@ -24,7 +24,8 @@ def test_every_mark_is_drawn_with_its_numbers(figures, name):
         assert titles == [axis.title for axis in (panel.x, panel.y)]
         drawn = [trace for trace in figure.data if trace.xaxis == f"x{end}"]
         points = [mark for mark in panel.marks if isinstance(mark, Points)]
-        for mark, trace in zip(points, (it for it in drawn if it.mode == "markers"), strict=True):
+        dots = [it for it in drawn if it.type == "scatter" and it.mode == "markers"]
+        for mark, trace in zip(points, dots, strict=True):
             assert list(trace.x) == pytest.approx([it / panel.x.factor for it in mark.x])
         bars = [mark for mark in panel.marks if isinstance(mark, Bars)]
         for mark, trace in zip(bars, (it for it in drawn if it.type == "bar"), strict=False):

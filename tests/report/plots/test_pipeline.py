@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -31,7 +32,7 @@ def test_passes_of_a_stage_do_not_overlap_and_end_with_the_pipeline(plot):
     found = bars(plot)
     assert set(found) == {"bubble and sends", "forward", "backward", "recompute"}
     every = sorted(it for name, them in found.items() if name != "bubble and sends" for it in them)
-    for (stage, start, length), (later, begin, _) in zip(every, every[1:], strict=False):
+    for (stage, start, length), (later, begin, _) in itertools.pairwise(every):
         assert stage != later or start + length <= begin * (1 + 1e-12)
     makespan = plot.facts["makespan"]
     assert max(start + length for _, start, length in every) <= makespan * (1 + 1e-12)
