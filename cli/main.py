@@ -50,7 +50,7 @@ COMMANDS = {
         "perfmodel.cli.workload.group:workload_group",
         "Write, convert and describe workloads.",
     ),
-    "plot": ("perfmodel.cli.plot.group:plot_group", "Draw workloads."),
+    "plot": ("perfmodel.cli.plot.group:plot_group", "Draw figures of results and workloads."),
     "simulate": ("perfmodel.cli.simulate.command:simulate_command", "Run a workload on a network."),
     "hardware": ("perfmodel.cli.hardware:hardware_group", "List and show hardware profiles."),
     "model": ("perfmodel.cli.model:model_group", "List and show models."),

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from perfmodel.model.adapters import AdapterSpec
     from perfmodel.model.presets import list_models, load_model
     from perfmodel.network.collectives import collective_times
+    from perfmodel.report.plots.kinds import plot
     from perfmodel.serving.enumerate import load_grid, serving_grid
     from perfmodel.simulation.hardware_costs import HardwareCosts
     from perfmodel.simulation.run import simulate
@@ -79,6 +80,7 @@ _HOMES = {
     "open_results": "perfmodel.sweeps.datasets",
     "open_traces": "perfmodel.convert.opening",
     "pareto": "perfmodel.sweeps.results",
+    "plot": "perfmodel.report.plots.kinds",
     "project": "perfmodel.sweeps.projection",
     "project_wafer": "perfmodel.sweeps.wafer",
     "projected_traces": "perfmodel.export.chakra",
@@ -129,6 +131,7 @@ __all__ = [
     "open_results",
     "open_traces",
     "pareto",
+    "plot",
     "project",
     "project_wafer",
     "projected_traces",
