@@ -28,8 +28,8 @@ POLICY = (
 )
 """What a browser lets a page do: nothing but run what is in it."""
 START = "main"
-_IMPORT = re.compile(r'^import \{[^}]*\} from "\./(\w+)\.js";\n', re.MULTILINE)
-_EXPORT = re.compile(r"^export ", re.MULTILINE)
+_IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./(\w+)\.js";$', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const) (\w+))", re.MULTILINE)
 _HOLE = re.compile(r"<!-- (\w+) -->")
 
 
@@ -156,7 +156,7 @@ def _embedded(found: Mapping[str, Any]) -> str:
 
 @functools.cache
 def program() -> str:
-    """Return the page's modules as one script, each after those that it imports."""
+    """Return the page's modules as one script, each in a scope of its own after what it imports."""
     sources: dict[str, str] = {}
     imports: dict[str, list[str]] = {}
     waiting = [START]
@@ -164,14 +164,19 @@ def program() -> str:
         name = waiting.pop()
         if name not in sources:
             sources[name] = _read(f"{name}.js")
-            imports[name] = _IMPORT.findall(sources[name])
+            imports[name] = [it for _, it in _IMPORT.findall(sources[name])]
             waiting += imports[name]
     order = graphlib.TopologicalSorter({name: sorted(imports[name]) for name in sorted(sources)})
-    parts = [
-        f"// {name}.js\n" + _EXPORT.sub("", _IMPORT.sub("", sources[name])).strip()
-        for name in order.static_order()
-    ]
-    return '"use strict";\n' + "\n\n".join(parts) + "\n"
+    return '"use strict";\n' + "\n".join(_scoped(it, sources[it]) for it in order.static_order())
+
+
+def _scoped(name: str, source: str) -> str:
+    """Return a module as a constant that holds what it exports; the last one runs as it is."""
+    body = _EXPORT.sub("", _IMPORT.sub(r"const \1 = $\2;", source))
+    if name == START:
+        return body
+    exports = ", ".join(_EXPORT.findall(source))
+    return f"const ${name} = (() => {{\n{body}\nreturn {{ {exports} }};\n}})();"
 
 
 def _read(name: str) -> str:

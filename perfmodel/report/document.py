@@ -341,7 +341,7 @@ def _columns(
             {
                 "name": name,
                 "title": title_of(name),
-                "text": it.text,
+                "about": it.text,
                 "role": "choice",
                 "labels": it.labels,
                 "numbers": it.numbers and [n if n == n else None for n in it.numbers],
@@ -389,7 +389,7 @@ def _head(part: Population, name: str) -> dict[str, Any]:
         "name": name,
         "title": title_of(name),
         "short": SHORT.get(name, title_of(name)),
-        "text": it.text,
+        "about": it.text,
         "units": it.units,
         "role": "figure",
         "form": form_of(name, it.units),
