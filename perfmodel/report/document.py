@@ -24,7 +24,7 @@ is the rows of one kind of results:
 ``pictures``
     Row -> the passes of its pipeline (`pictures.pipeline_picture`).
 ``rank``, ``answer``, ``trades``, ``axes``, ``table``, ``waterfalls``, ``bands``, ``limits``,
-``command``
+``map``, ``command``
     What is shown at first (`kinds.Kind`).
 """
 
@@ -62,8 +62,10 @@ MOST_EXACT = 60_000
 """Rows up to which it is tried whether all exact numbers find room."""
 EXACT = 3000
 """Best rows whose exact numbers are kept where not all find room."""
-BITS = 12
-"""Of levels: steps of 0.1 % where numbers span two orders of magnitude."""
+BITS = (12, 12)
+"""Of the levels of the first two figures: steps of 0.1 % over two orders of magnitude."""
+FEWER_BITS = 9
+"""Of the levels of others: steps of 0.9 % there."""
 MOST_ALIKE = 64
 """Values of a choice for each of which the best row is exact."""
 PICTURES = 6
@@ -295,6 +297,7 @@ def _population_document(
             if name in part.figures and all(end in part.figures for end in ends if end)
         },
         "limits": {name: it for name, it in whole.limits.items() if name in part.figures},
+        "map": list(kind.map),
         "command": f"perfmodel {kind.verb}" if kind.verb else "",
     }
 
@@ -350,7 +353,7 @@ def _columns(
             }
         )
     figures = [it for it in part.kind.figures if it in part.figures]
-    figures += [it for it in part.figures if it not in figures]
+    figures += [it for it in part.figures if it not in figures]  # these are exact only, of many
     figures = [it for it in figures if np.isfinite(part.figures[it].values.astype(float)).any()]
     heads = {name: _head(part, name) for name in figures}
     everything = None
@@ -364,23 +367,26 @@ def _columns(
     exact, size = _exact(part, figures, _exact_rows(part, rank))
     used += size
     drawn: list[str] = []
-    for name in figures:
-        head = heads[name]
-        values = part.figures[name].values
-        for base in drawn:
-            if "levels" in heads[base] and (found := ratio(values, part.figures[base].values)):
-                head["ratio"] = {"of": base, **found}
-                used += size_of(found["codes"])
-                break
-        else:
-            found = levels(values, BITS)
-            # Rate and memory are what the page is about; others have to find room.
-            if len(drawn) >= 2 and used + size_of(found) > room:
-                continue
-            head["levels"] = found
-            used += size_of(found)
-        drawn.append(name)
+    for name in (it for it in part.kind.figures if it in heads):
+        found, size = _drawn(part, name, drawn)
+        # Rate and memory are what the page is about; others have to find room.
+        if len(drawn) >= len(BITS) and used + size > room:
+            continue
+        heads[name] |= found
+        used += size
+        if "levels" in found:
+            drawn.append(name)
     return columns + list(heads.values()), exact, used
+
+
+def _drawn(part: Population, name: str, drawn: Sequence[str]) -> tuple[dict[str, Any], int]:
+    """Return what charts need of a figure, and its bytes: a factor of another one, or levels."""
+    values = part.figures[name].values
+    for base in drawn[: len(BITS)]:
+        if (found := ratio(values, part.figures[base].values)) is not None:
+            return {"ratio": {"of": base, **found}}, size_of(found["codes"])
+    found = levels(values, BITS[len(drawn)] if len(drawn) < len(BITS) else FEWER_BITS)
+    return {"levels": found}, size_of(found)
 
 
 def _head(part: Population, name: str) -> dict[str, Any]:

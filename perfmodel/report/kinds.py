@@ -59,6 +59,8 @@ class Kind:
         Figures of which more is better; of all others less.
     verb : str
         Command that projects one row again.
+    map : tuple of str
+        Choices that the heat map lies over at first, down and across.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Kind:
     waterfalls: tuple[Waterfall, ...] = ()
     bands: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     verb: str = ""
+    map: tuple[str, ...] = ()
 
 
 _USER = "tokens_per_second_per_user"
@@ -118,6 +121,7 @@ TRAINING = Kind(
     ),
     {"step_time": ("step_time_low", "step_time_high"), "memory_total": ("", "memory_high")},
     "project",
+    ("pipeline_parallel", "tensor_parallel"),
 )
 SERVING = Kind(
     "serving",
@@ -159,6 +163,7 @@ SERVING = Kind(
         for name in ("time_to_first_token", "time_per_output_token")
     },
     "serve",
+    ("tensor_parallel", "concurrency"),
 )
 WAFER = Kind(
     "wafer",
@@ -191,6 +196,7 @@ WAFER = Kind(
     ),
     {},
     "wafer",
+    ("grid_rows", "grid_columns"),
 )
 COMPARISON = Kind(
     "comparison",
@@ -299,6 +305,8 @@ SHORT: Mapping[str, str] = {
     "memory_total": "memory",
     "model_flops_utilization": "MFU",
     "fits": "fits",
+    "communication_share": "communication",
+    "bubble_share": "bubble",
 }
 SHARES = ("utilization", "share", "goodput", "error", "fraction", "acceptance", "_spread")
 """Ends of the names of figures that read best in per cent."""

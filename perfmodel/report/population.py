@@ -117,7 +117,7 @@ class Population:
         """Return the choices that differ between rows, and those that all have, with that."""
         varying, common = {}, {}
         for name, it in self.choices.items():
-            present = np.unique(it.codes)
+            present = np.flatnonzero(np.bincount(it.codes, minlength=len(it.labels)))
             if present.size == 1:
                 common[name] = (it.labels[int(present[0])], it)
             elif present.size:

@@ -24,7 +24,13 @@ function cut(column, count, log) {
     const place = Math.floor(((log ? Math.log(value) : value) - first) / width);
     return place > top ? top : place > 0 ? place : 0;
   };
-  if (log) {
+  if (column.levels) {
+    // Of each level once; exact numbers one by one.
+    const { codes: levels, table, exactRows } = column.levels;
+    const places = Uint16Array.from(table, (value) => (Number.isNaN(value) ? 0 : at(value)));
+    for (let row = 0; row < levels.length; row += 1) codes[row] = places[levels[row]];
+    for (const row of exactRows) codes[row] = at(values[row]);
+  } else if (log) {
     const scale = 1 / width;
     for (let row = 0; row < values.length; row += 1) {
       const place = (Math.log(values[row]) - first) * scale;
@@ -46,21 +52,33 @@ function cut(column, count, log) {
   return { codes, count, log, at, edge, labels: count <= 32 ? labels() : null, column };
 }
 
-// How many of some rows are in every bin.
-export function counts(bins, rows, length) {
-  const found = new Uint32Array(bins.count);
-  const { codes } = bins;
-  for (let at = 0; at < length; at += 1) found[codes[rows[at]]] += 1;
+// Counts in the cells of a grid, of rows in fine bins: across and up give each bin its cell, or -1.
+export function countsInCells(a, b, across, up, width, height, rows, length) {
+  const found = new Uint32Array(width * height);
+  const [first, second] = [a.codes, b.codes];
+  for (let at = 0; at < length; at += 1) {
+    const row = rows[at];
+    const [x, y] = [across[first[row]], up[second[row]]];
+    if (x >= 0 && y >= 0) found[x * height + y] += 1;
+  }
   return found;
 }
 
-// The same of two columns: at [a * b.count + b].
+// How many of some rows are in each bin of two columns, at [a * b.count + b]; of all where none are named.
 export function countsOfPairs(a, b, rows, length) {
+  if (!rows) return countsOfAll(a, b, length);
   const found = new Uint32Array(a.count * b.count);
   const [first, second, width] = [a.codes, b.codes, b.count];
   for (let at = 0; at < length; at += 1) {
     const row = rows[at];
     found[first[row] * width + second[row]] += 1;
   }
+  return found;
+}
+
+function countsOfAll(a, b, length) {
+  const found = new Uint32Array(a.count * b.count);
+  const [first, second, width] = [a.codes, b.codes, b.count];
+  for (let row = 0; row < length; row += 1) found[first[row] * width + second[row]] += 1;
   return found;
 }

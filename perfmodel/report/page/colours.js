@@ -46,10 +46,10 @@ export const FAMILIES = [
   ["waiting", "waiting"],
 ];
 
-// Black or white, whichever is easier to read on a colour like rgb(1, 2, 3).
+// Black or white, whichever is easier to read on a colour like #0a5ca8.
 export function readable(colour) {
-  const [r, g, b] = colour.match(/[\d.]+/g).slice(0, 3).map((it) => {
-    const share = Number(it) / 255;
+  const [r, g, b] = [1, 3, 5].map((at) => {
+    const share = parseInt(colour.slice(at, at + 2), 16) / 255;
     return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
   });
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#ffffff";

@@ -52,6 +52,9 @@ const FORMS = {
   watt: (value, count) => `${digits(value, count)} W`,
 };
 
+// What ticks are multiples of.
+export const UNITS = { bytes: GIB, percent: 0.01, per_million: 1e-6 };
+
 export function written(form, value, count = 4) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";

@@ -1,5 +1,7 @@
 // Rows that no other one beats in two figures.
 
+import { binned } from "./bins.js";
+
 const LEVELS = 8192;
 const FEW = 100_000;
 
@@ -13,21 +15,16 @@ export function frontOf(filters, x, y) {
     candidates = Array.from(rows.subarray(0, count));
   } else {
     // Of many, the best of each of many slices of x: no other one can be on the front.
-    const { low, high, positive } = x.extent;
-    const log = x.spansDecades;
-    const start = log ? Math.log(positive) : low;
-    const scale = (LEVELS - 1) / ((log ? Math.log(high) : high) - start || 1);
+    const { codes } = binned(x, LEVELS);
     const best = new Int32Array(LEVELS).fill(-1);
     for (let at = 0; at < count; at += 1) {
       const row = rows[at];
-      const value = first[row];
-      const slice = ((log ? Math.log(value) : value) - start) * scale;
-      const place = slice > 0 ? slice | 0 : 0;
+      const place = codes[row];
       const other = best[place];
       if (other < 0) best[place] = row;
       else {
         const gain = signY * (second[other] - second[row]);
-        if (gain > 0 || (gain === 0 && signX * (first[other] - value) > 0)) best[place] = row;
+        if (gain > 0 || (gain === 0 && signX * (first[other] - first[row]) > 0)) best[place] = row;
       }
     }
     candidates = Array.from(best.filter((it) => it >= 0));

@@ -1,7 +1,7 @@
 // What the results say at a glance.
 
 import { h } from "./dom.js";
-import { plural, whole } from "./format.js";
+import { whole } from "./format.js";
 
 export function headline(view) {
   const { population } = view;
@@ -11,10 +11,10 @@ export function headline(view) {
     if (row === null) return;
     const shown = population.kind === "comparison" ? errors(population, view.filters) : best(population, row);
     const fitting = population.get("fits");
-    const rows = [plural(population.rows, population.one, population.many)];
+    const rows = [whole(population.rows)];
     if (fitting) rows.push(`${whole(fitting.codes.reduce((sum, code) => sum + (fitting.labels[code] === "yes" ? 1 : 0), 0))} fit in memory`);
     else if (population.common.some((it) => it.name === "fits" && it.value === "yes")) rows.push("all fit in memory");
-    shown.push({ name: population.total > population.possible ? `of ${whole(population.total)}` : "in all", value: rows[0], note: rows[1] });
+    shown.push({ name: population.rows === 1 ? population.one : population.many, value: rows[0], note: [population.total > population.rows && `of ${whole(population.total)}`, rows[1]].filter(Boolean).join("; ") || null });
     tiles.replaceChildren(...shown.map((it) => h("div", { class: "tile" }, h("div", { class: "tile-name" }, it.name), h("div", { class: "tile-value" }, it.value), it.note ? h("div", { class: "tile-note" }, it.note) : null)));
   };
   view.filters.onChange(() => view.later(draw));

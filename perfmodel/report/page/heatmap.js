@@ -18,6 +18,7 @@ export function heatmap(view) {
   // The two choices with the most values tell the most.
   const ranked = [...choices].sort((a, b) => b.labels.length - a.labels.length).slice(0, 2);
   if (ranked.length === 2) [state.x, state.y] = [ranked[0].name, ranked[1].name];
+  if (population.map.length && population.map.every((name) => axes.some((it) => it.name === name))) [state.y, state.x] = population.map;
   const body = h("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": "Heat map" });
   const note = h("p", { class: "note" });
   const scale = h("div", { class: "legend" });
@@ -52,7 +53,6 @@ export function heatmap(view) {
     const written = (it, count = 3) => (value ? value.written(it, count) : whole(it));
     const heads = Array.from({ length: x.count }, (_, code) => code).filter((code) => column(shown, x.count, y.count, code));
     const lines = Array.from({ length: y.count }, (_, code) => code).filter((code) => heads.some((it) => !Number.isNaN(shown[code * x.count + it])));
-    const named = (column) => column.title + (value && column === value ? "" : "");
     let first = true;
     const tableRows = lines.map((code) => {
       const cells = heads.map((head) => {
@@ -68,9 +68,9 @@ export function heatmap(view) {
       return h("tr", {}, h("th", { scope: "row" }, y.labels[code]), cells);
     });
     body.replaceChildren(
-      h("table", { class: "heat" },
+      h("table", { class: "heat", style: { "max-width": `${110 * heads.length + 120}px` } },
         h("caption", { class: "sr" }, `${value ? value.title : "Rows"} by ${x.column.title} and ${y.column.title}`),
-        h("thead", {}, h("tr", {}, h("th", { class: "corner" }, h("span", {}, `${named(y.column)} ↓`), h("span", {}, `${named(x.column)} →`)), heads.map((code) => h("th", { scope: "col" }, x.labels[code])))),
+        h("thead", {}, h("tr", {}, h("th", { class: "corner" }, h("span", {}, `${y.column.title} ↓`), h("span", {}, `${x.column.title} →`)), heads.map((code) => h("th", { scope: "col" }, x.labels[code])))),
         h("tbody", {}, tableRows)),
     );
     const what = value ? `the ${value.larger ? "largest" : "smallest"} ${value.title} of the ${population.many} of a cell` : `how many ${population.many} are in a cell`;

@@ -117,7 +117,8 @@ function redraw() {
   page.views[page.shown]?.show();
 }
 
-for (const query of ["(prefers-color-scheme: dark)", "print"]) matchMedia(query).addEventListener("change", redraw);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+matchMedia("print").addEventListener("change", () => page.views[page.shown]?.show(true));
 
 // ---------------------------------------------------------------- what is filtered and chosen
 

@@ -5,7 +5,7 @@ import { colours } from "./colours.js";
 import { behind, h, plainTable, s, sharpen } from "./dom.js";
 import { whole } from "./format.js";
 
-const MOST_AXES = 10;
+const MOST_AXES = Math.max(6, Math.min(14, Math.floor(innerWidth / 100)));
 const MOST_LABELS = 40;
 const BINS = 40;
 const BEST = 24;
@@ -18,12 +18,12 @@ export function parallel(view) {
   const figures = possible.filter((it) => !it.isChoice);
   const choices = possible.filter((it) => it.isChoice);
   const shown = new Set([...choices.slice(0, MOST_AXES - figures.length), ...figures].map((it) => it.name));
-  const canvas = h("canvas", { "aria-hidden": "true" });
+  const [canvas, top] = [h("canvas", { "aria-hidden": "true" }), h("canvas", { "aria-hidden": "true", class: "over" })];
   const svg = s("svg", { class: "over", role: "group", "aria-label": "Axes of parallel coordinates; every end is a slider" });
-  const frame = h("div", { class: "chart tall" }, canvas, svg);
+  const frame = h("div", { class: "chart" }, canvas, top, svg);
   const table = behind("Rows by value of every axis as a table", countTable);
   const note = h("p", { class: "note" });
-  let [axes, all] = [[], new Map()];
+  let [axes, all, size] = [[], new Map(), null];
 
   const axesOf = () => possible.filter((it) => shown.has(it.name));
 
@@ -48,33 +48,42 @@ export function parallel(view) {
   }
 
   function draw() {
-    const { width, height, stacked } = layout();
+    size = layout();
     const theme = colours();
-    const context = sharpen(canvas, width, height);
+    const context = sharpen(canvas, size.width, size.height);
     const key = axes.map((it) => it.column.name).join();
-    if (!all.has(key)) {
-      const rows = Uint32Array.from({ length: population.rows }, (_, row) => row);
-      all = new Map([[key, pairs(rows, population.rows)]]);
-    }
-    const point = (axis, at) => (stacked ? [at, axis.across] : [axis.across, at]);
-    bundles(context, all.get(key), theme.faint, 0.5, point, stacked);
-    bundles(context, pairs(filters.rows, filters.count), theme.accent, 0.75, point, stacked);
-    const rank = population.get(view.rank);
-    const best = filters.best(rank, BEST);
-    best.reverse().forEach((row, at) => thread(context, row, theme.strong, 0.15 + (0.5 * at) / BEST, 1.3, point, stacked));
-    if (view.row !== null) thread(context, view.row, theme.ink, 1, 2.4, point, stacked);
-    drawAxes(width, height, stacked);
-    note.textContent = `Bundles are ${population.many} that pass, grey ones all; the best ${best.length} by ${rank.title} are single lines${view.row === null ? "" : ", the chosen one the darkest"}. Drag along an axis, or move its ends with the arrow keys, to filter; double-click frees it.`;
+    if (!all.has(key)) all = new Map([[key, pairs(null, population.rows)]]);
+    bundles(context, all.get(key), theme.faint, 0.5);
+    if (filters.count < population.rows) bundles(context, pairs(filters.rows, filters.count), theme.accent, 0.75);
+    else bundles(context, all.get(key), theme.accent, 0.75);
+    drawAxes();
+    drawThreads();
     table.refresh();
   }
 
-  function curve(context, [x0, y0], [x1, y1], stacked) {
+  // Single rows lie on a canvas of their own: choosing another one leaves the bundles alone.
+  function drawThreads() {
+    if (!size) return;
+    const theme = colours();
+    const context = sharpen(top, size.width, size.height);
+    const rank = population.get(view.rank);
+    const best = filters.best(rank, BEST).reverse();
+    best.forEach((row, at) => thread(context, row, theme.strong, 0.15 + (0.5 * at) / BEST, 1.3));
+    if (view.row !== null) thread(context, view.row, theme.ink, 1, 2.4);
+    note.textContent = `Bundles are ${population.many} that pass, grey ones all; the best ${best.length} by ${rank.title} are single lines${view.row === null ? "" : ", the chosen one the darkest"}. Drag along an axis, or move its ends with the arrow keys, to filter; double-click frees it.`;
+  }
+
+  function point(axis, at) {
+    return size.stacked ? [at, axis.across] : [axis.across, at];
+  }
+
+  function curve(context, [x0, y0], [x1, y1]) {
     context.moveTo(x0, y0);
-    if (stacked) context.bezierCurveTo(x0, (y0 + y1) / 2, x1, (y0 + y1) / 2, x1, y1);
+    if (size.stacked) context.bezierCurveTo(x0, (y0 + y1) / 2, x1, (y0 + y1) / 2, x1, y1);
     else context.bezierCurveTo((x0 + x1) / 2, y0, (x0 + x1) / 2, y1, x1, y1);
   }
 
-  function bundles(context, found, colour, strength, point, stacked) {
+  function bundles(context, found, colour, strength) {
     context.strokeStyle = colour;
     found.forEach((counts, at) => {
       const [a, b] = [axes[at], axes[at + 1]];
@@ -94,19 +103,19 @@ export function parallel(view) {
         context.globalAlpha = strength * (0.06 + 0.34 * ((level + 1) / levels) ** 2);
         context.lineWidth = 0.8 + 3 * ((level + 1) / levels) ** 2;
         context.beginPath();
-        for (const [i, j] of lines) curve(context, point(a, a.of(i)), point(b, b.of(j)), stacked);
+        for (const [i, j] of lines) curve(context, point(a, a.of(i)), point(b, b.of(j)));
         context.stroke();
       });
     });
     context.globalAlpha = 1;
   }
 
-  function thread(context, row, colour, alpha, width, point, stacked) {
+  function thread(context, row, colour, alpha, width) {
     context.strokeStyle = colour;
     context.globalAlpha = alpha;
     context.lineWidth = width;
     context.beginPath();
-    axes.slice(1).forEach((next, at) => curve(context, point(axes[at], axes[at].of(axes[at].bins.codes[row])), point(next, next.of(next.bins.codes[row])), stacked));
+    axes.slice(1).forEach((next, at) => curve(context, point(axes[at], axes[at].of(axes[at].bins.codes[row])), point(next, next.of(next.bins.codes[row]))));
     context.stroke();
     context.globalAlpha = 1;
   }
@@ -129,7 +138,8 @@ export function parallel(view) {
     else filters.set(column.name, { low: first ? bins.edge(first) : -Infinity, high: last < bins.count - 1 ? bins.edge(last + 1) : Infinity });
   }
 
-  function drawAxes(width, height, stacked) {
+  function drawAxes() {
+    const { width, height, stacked } = size;
     const held = svg.contains(document.activeElement) ? document.activeElement.id : null;
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     svg.setAttribute("width", width);
@@ -146,7 +156,7 @@ export function parallel(view) {
     const [[x1, y1], [x2, y2]] = [at(from), at(to)];
     const title = stacked
       ? s("text", { class: "axis-name", x: 16, y: axis.across - 18 }, column.title)
-      : s("text", { class: "axis-name", x: axis.across, y: number % 2 ? 12 : 26, "text-anchor": "middle" }, column.short || column.title, s("title", {}, column.about || column.title));
+      : s("text", { class: "axis-name", x: axis.across, y: number % 2 ? 12 : 27, "text-anchor": number === 0 ? "start" : number === axes.length - 1 ? "end" : "middle", dx: number === 0 ? -30 : number === axes.length - 1 ? 30 : 0 }, column.short || column.title, s("title", {}, column.about || column.title));
     const [low, high] = span(axis);
     const edge = (code) => axis.place(code / bins.count);
     const [[bx1, by1], [bx2, by2]] = [at(edge(low)), at(edge(high + 1))];
@@ -245,7 +255,7 @@ export function parallel(view) {
   const picker = h("details", { class: "behind" }, h("summary", {}, "Axes"), h("fieldset", {}, h("legend", { class: "sr" }, "Axes that are shown"), boxes));
   view.onShow(draw, frame);
   filters.onChange(() => view.later(draw));
-  view.onSelect(() => view.later(draw));
-  view.onRank(() => view.later(draw));
+  view.onSelect(() => view.later(drawThreads));
+  view.onRank(() => view.later(drawThreads));
   return h("section", { class: "card", "aria-label": "Parallel coordinates" }, h("header", {}, h("h2", {}, "Every choice at once")), frame, note, picker, table.node);
 }

@@ -18,7 +18,8 @@ const ENDS = { whole: [0, 1], first: [0, 0.25], middle: [0.375, 0.625], last: [0
 
 export function pipeline(view) {
   const { population } = view;
-  const rows = Object.keys(population.pictures);
+  const rank = population.get(population.rank);
+  const rows = Object.keys(population.pictures).sort((a, b) => (rank.larger ? -1 : 1) * (rank.values[a] - rank.values[b]));
   if (!rows.length) return null;
   const canvas = h("canvas", { role: "img" });
   const frame = h("div", { class: "chart" }, canvas);

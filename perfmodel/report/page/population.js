@@ -42,8 +42,10 @@ class Figure {
   // Lowest and highest, and the lowest above zero.
   get extent() {
     if (!this.cache.has("extent")) {
+      // Levels reach from the lowest number to the highest; zero counts only where there is one.
+      const values = this.levels ? this.levels.table.slice(this.levels.codes.includes(1) ? 1 : 2) : this.values;
       let [low, high, positive] = [Infinity, -Infinity, Infinity];
-      for (const value of this.values) {
+      for (const value of values) {
         if (value < low && value > -Infinity) low = value;
         if (value > high && value < Infinity) high = value;
         if (value > 0 && value < positive) positive = value;
@@ -99,7 +101,9 @@ export class Population {
         }
       }
       if (values && exactRows && exact) exactRows.forEach((row, at) => (values[row] = exact[at]));
-      it.columns.set(about.name, new Figure(about, it, values, exact));
+      const figure = new Figure(about, it, values, exact);
+      if (levels) figure.levels = { codes: levels, table: levelValues(about.levels), exactRows: exactRows || [] };
+      it.columns.set(about.name, figure);
     }
     it.isExact = !exactRows;
     return it;

@@ -1,14 +1,16 @@
 // Two figures against each other: points or their density, and what no other row beats.
 
-import { binned, countsOfPairs } from "./bins.js";
+import { binned, countsInCells } from "./bins.js";
 import { colours, density } from "./colours.js";
 import { behind, choose, h, hideTip, plainTable, s, sharpen, showTip } from "./dom.js";
-import { whole } from "./format.js";
+import { UNITS, whole } from "./format.js";
 import { frontOf } from "./front.js";
 
 const MOST_POINTS = 40_000;
-const MARGIN = { top: 14, right: 16, bottom: 46, left: 64 };
-const CELLS = [220, 150];
+const MARGIN = { top: 30, right: 18, bottom: 44, left: 62 };
+const FINE = 1536; // bins of a figure from which cells of any size are made
+const CELL = 4; // px
+const DECADES = 60; // a wider range than this factor is drawn on a logarithmic scale
 const MOST_GROUPS = 7;
 const REACH = 24; // px around the pointer
 
@@ -19,6 +21,7 @@ export function scatter(view) {
   const compares = population.kind === "comparison";
   const [firstX, firstY] = population.trades[0] || [figures[1].name, figures[0].name];
   const state = { x: firstX, y: firstY, group: grouping(population) };
+  const logs = new Map();
   const options = figures.map((it) => ({ value: it.name, title: it.title }));
   const groups = population.choices.filter((it) => it.labels.length <= MOST_GROUPS && it.name !== "fits");
   const canvas = h("canvas", { "aria-hidden": "true" });
@@ -35,11 +38,9 @@ export function scatter(view) {
     const width = Math.max(260, frame.clientWidth);
     const height = Math.round(Math.min(460, Math.max(300, width * 0.56)));
     const theme = colours();
-    const logX = compares || x.spansDecades;
-    const logY = compares || y.spansDecades;
     scales = {
-      x: scaleOf(x, logX, [MARGIN.left, width - MARGIN.right]),
-      y: scaleOf(y, logY, [height - MARGIN.bottom, MARGIN.top]),
+      x: scaleOf(x, [MARGIN.left, width - MARGIN.right]),
+      y: scaleOf(y, [height - MARGIN.bottom, MARGIN.top]),
     };
     if (compares && state.x === "measured" && state.y === "projected") {
       const ends = [Math.min(scales.x.domain()[0], scales.y.domain()[0]), Math.max(scales.x.domain()[1], scales.y.domain()[1])];
@@ -50,7 +51,7 @@ export function scatter(view) {
     const group = state.group && population.get(state.group);
     const points = filters.count <= MOST_POINTS;
     if (points) drawPoints(context, x, y, group, theme);
-    else drawDensity(context, x, y, logX, logY);
+    else drawDensity(context, x, y, width, height);
     front = compares ? [] : frontOf(filters, x, y);
     drawOver(x, y, width, height, theme);
     legend.replaceChildren(...legendOf(points ? group : null, points, theme));
@@ -76,21 +77,40 @@ export function scatter(view) {
     context.globalAlpha = 1;
   }
 
-  function drawDensity(context, x, y, logX, logY) {
-    const [across, up] = [binned(x, CELLS[0], logX), binned(y, CELLS[1], logY)];
-    const found = countsOfPairs(across, up, filters.rows, filters.count);
+  // The scale of what passes; whether it is logarithmic stays as it was first.
+  function scaleOf(column, range) {
+    const { values } = column;
+    let [low, high, positive] = [Infinity, -Infinity, Infinity];
+    for (let at = 0; at < filters.count; at += 1) {
+      const value = values[filters.rows[at]];
+      if (value < low) low = value;
+      if (value > high && value < Infinity) high = value;
+      if (value > 0 && value < positive) positive = value;
+    }
+    if (low > high) ({ low, high, positive } = column.extent);
+    if (!logs.has(column.name)) logs.set(column.name, low > 0 && (compares ? column.name !== "error" : high / low > DECADES));
+    if (logs.get(column.name) && positive < Infinity) return d3.scaleLog().domain([positive / 1.05, high * 1.05]).range(range);
+    const pad = (high - low) * 0.03 || Math.abs(high) * 0.05 || 1;
+    return d3.scaleLinear().domain([Math.max(low - pad, low >= 0 ? 0 : -Infinity), high + pad]).range(range);
+  }
+
+  function drawDensity(context, x, y, width, height) {
+    const [across, up] = [binned(x, FINE), binned(y, FINE)];
+    const [columns, lines] = [Math.ceil(width / CELL), Math.ceil(height / CELL)];
+    const cellsOf = (bins, scale, count) => Int32Array.from({ length: bins.count }, (_, code) => {
+      const cell = Math.floor(scale((bins.edge(code) + bins.edge(code + 1)) / 2) / CELL);
+      return cell >= 0 && cell < count ? cell : -1;
+    });
+    const found = countsInCells(across, up, cellsOf(across, scales.x, columns), cellsOf(up, scales.y, lines), columns, lines, filters.rows, filters.count);
     let most = 1;
     for (const it of found) if (it > most) most = it;
     const of = 1 / Math.log1p(most);
-    for (let a = 0; a < across.count; a += 1) {
-      const left = scales.x(across.edge(a));
-      const width = scales.x(across.edge(a + 1)) - left + 0.4;
-      for (let b = 0; b < up.count; b += 1) {
-        const count = found[a * up.count + b];
+    for (let a = 0; a < columns; a += 1) {
+      for (let b = 0; b < lines; b += 1) {
+        const count = found[a * lines + b];
         if (!count) continue;
-        const top = scales.y(up.edge(b + 1));
         context.fillStyle = density(Math.log1p(count) * of);
-        context.fillRect(left, top, width, scales.y(up.edge(b)) - top + 0.4);
+        context.fillRect(a * CELL, b * CELL, CELL, CELL);
       }
     }
   }
@@ -102,13 +122,17 @@ export function scatter(view) {
     svg.setAttribute("aria-label", `${y.title} against ${x.title}`);
     svg.replaceChildren();
     const root = d3.select(svg);
-    const ticks = (scale, column, axis, count) => axis(scale).ticks(count, "~s").tickFormat((value) => tickText(scale, value, column, count)).tickSizeOuter(0);
+    const ticks = (scale, column, axis, count) => {
+      const unit = UNITS[column.form] || 1;
+      const units = scale.copy().domain(scale.domain().map((it) => it / unit));
+      return axis(units).ticks(count).tickFormat((value) => tickText(units, value, column, unit)).tickSizeOuter(0);
+    };
     root.append("g").attr("class", "axis").attr("aria-hidden", "true").attr("transform", `translate(0,${height - MARGIN.bottom + 2})`).call(ticks(scales.x, x, d3.axisBottom, width < 480 ? 4 : 7));
     root.append("g").attr("class", "axis").attr("aria-hidden", "true").attr("transform", `translate(${MARGIN.left - 4},0)`).call(ticks(scales.y, y, d3.axisLeft, 6));
-    const arrow = (column) => (compares ? "" : column.larger ? " → better" : " ← better");
+    const words = (column, more, less) => column.title + (compares ? "" : `, ${column.larger ? more : less} is better`);
     svg.append(
-      s("text", { class: "axis-title", x: width - MARGIN.right, y: height - 8, "text-anchor": "end" }, x.title + arrow(x)),
-      s("text", { class: "axis-title", x: 6, y: MARGIN.top + 2, transform: `rotate(-90 14 ${MARGIN.top})`, "text-anchor": "end", dx: 8, dy: 2 }, y.title + (compares ? "" : y.larger ? " → better" : " ← better")),
+      s("text", { class: "axis-title", x: width - MARGIN.right, y: height - 6, "text-anchor": "end" }, words(x, "more →", "← less")),
+      s("text", { class: "axis-title", x: 4, y: 14 }, words(y, "more ↑", "less ↓")),
     );
     limits(x, height);
     if (compares && state.x === "measured" && state.y === "projected") diagonal();
@@ -128,9 +152,16 @@ export function scatter(view) {
       marks.append(mark);
     });
     if (listed.length) svg.append(marks);
-    if (view.row !== null && filters.passes(view.row) && Number.isFinite(x.values[view.row])) {
-      svg.append(s("circle", { class: "chosen", cx: scales.x(x.values[view.row]), cy: scales.y(y.values[view.row]), r: 8 }));
-    }
+    drawChosen();
+  }
+
+  function drawChosen() {
+    if (!scales) return;
+    const [x, y] = [population.get(state.x), population.get(state.y)];
+    svg.querySelector(".chosen")?.remove();
+    svg.querySelectorAll(".mark").forEach((it) => it.setAttribute("aria-selected", String(it.dataset.row === String(view.row))));
+    if (view.row === null || !filters.passes(view.row) || !Number.isFinite(x.values[view.row])) return;
+    svg.append(s("circle", { class: "chosen", cx: scales.x(x.values[view.row]), cy: scales.y(y.values[view.row]), r: 8 }));
   }
 
   function limits(x, height) {
@@ -140,7 +171,7 @@ export function scatter(view) {
     for (const [name, value] of Object.entries(ends)) {
       if (!known.has(name) || value > scales.x.domain()[1]) continue;
       const left = scales.x(value);
-      svg.append(s("line", { class: "limit", x1: left, x2: left, y1: MARGIN.top, y2: height - MARGIN.bottom }), s("text", { class: "limit-text", x: left - 4, y: height - MARGIN.bottom - 6, transform: `rotate(-90 ${left - 4} ${height - MARGIN.bottom - 6})` }, `${name} holds ${x.written(value)}`));
+      svg.append(s("line", { class: "limit", x1: left, x2: left, y1: MARGIN.top, y2: height - MARGIN.bottom }), s("text", { class: "limit-text", x: left - 5, y: MARGIN.top + 2, "text-anchor": "end", transform: `rotate(-90 ${left - 5} ${MARGIN.top + 2})` }, `${name}: ${x.written(value)}`));
     }
   }
 
@@ -230,7 +261,7 @@ export function scatter(view) {
   const trades = population.trades.filter(([x, y]) => population.get(x)?.values && population.get(y)?.values);
   view.onShow(draw, frame);
   filters.onChange(() => view.later(draw));
-  view.onSelect(() => view.later(draw));
+  view.onSelect(() => view.later(drawChosen));
   const words = compares ? "Projected against measured" : "Trade-offs";
   const presets = trades.length > 1 ? h("div", { class: "presets", role: "group", "aria-label": "Pairs of figures" }, trades.map(([x, y]) => h("button", { type: "button", class: "quiet small", onclick: () => { Object.assign(state, { x, y }); sync(); draw(); } }, `${population.get(y).short} / ${population.get(x).short}`))) : null;
   function sync() {
@@ -249,20 +280,13 @@ function grouping(population) {
   return "";
 }
 
-function scaleOf(column, log, range) {
-  const { low, high, positive } = column.extent;
-  if (log && positive < Infinity) return d3.scaleLog().domain([positive / 1.04, high * 1.04]).range(range);
-  const pad = (high - low) * 0.03 || Math.abs(high) * 0.05 || 1;
-  return d3.scaleLinear().domain([Math.max(low - pad, low >= 0 ? 0 : -Infinity), high + pad]).range(range);
-}
-
-function tickText(scale, value, column, count) {
+// Labels of a logarithmic scale at 1, 2 and 5 of each decade, or at 1 where there are many.
+function tickText(scale, value, column, unit) {
   if (scale.base) {
     const [low, high] = scale.domain();
     const decades = Math.log10(high / low);
-    const lead = Number(value.toExponential().split("e")[0]);
-    if (decades > 2 && ![1].includes(Math.round(lead * 10) / 10)) return "";
-    if (decades > 0.8 && ![1, 2, 5].includes(Math.round(lead * 10) / 10)) return "";
+    const lead = Math.round(10 * Number(value.toExponential().split("e")[0])) / 10;
+    if (decades > 3 ? lead !== 1 : decades > 0.8 && ![1, 2, 5].includes(lead)) return "";
   }
-  return column.written(value, 3).replace(/(\.\d*?)0+(?=\D|$)/, "$1").replace(/\.(?=\D|$)/, "");
+  return column.written(value * unit, 3).replace(/(\.\d*?)0+(?=\D|$)/, "$1").replace(/\.(?=\D|$)/, "");
 }

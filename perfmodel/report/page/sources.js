@@ -21,7 +21,7 @@ function source(it) {
 
 function hardware(it, open) {
   const trust = it.trust.length
-    ? h("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": `Trust in the constants of ${it.name}` }, h("table", { class: "plain trust" }, h("caption", {}, "Trust in its constants, by class of kernels"), h("thead", {}, h("tr", {}, ["class", "constants", "10–90 % band"].map((word) => h("th", { scope: "col" }, word)))), h("tbody", {}, it.trust.map(([kernel, level, band]) => h("tr", {}, h("th", { scope: "row" }, kernel), h("td", {}, h("span", { class: `level level-${level}` }, level)), h("td", {}, band || "its own residuals"))))))
+    ? h("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": `Trust in the constants of ${it.name}` }, h("table", { class: "plain trust" }, h("caption", {}, "Trust in its constants, by class of kernels"), h("thead", {}, h("tr", {}, ["class", "constants", "10–90 % band"].map((word) => h("th", { scope: "col" }, word)))), h("tbody", {}, it.trust.map(([kernel, level, band]) => h("tr", {}, h("th", { scope: "row" }, kernel), h("td", {}, h("span", { class: `level level-${level}` }, level)), h("td", {}, band || (level === "prior" ? "not known" : "as measured")))))))
     : null;
   const constants = it.constants.length
     ? h("details", { class: "behind" }, h("summary", {}, `${it.constants.length} constants with their sources`), h("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": `Constants of ${it.name}` }, plainTable(["constant", "value", "trust", "source"], it.constants)))

@@ -9,7 +9,8 @@ export class View {
     this.filters = new Filters(population);
     this.rank = population.rank;
     this.row = null;
-    this.listeners = { select: [], rank: [], show: [] };
+    this.listeners = { select: [], rank: [] };
+    this.places = new Map(); // draw -> where, and whether it is near what is seen
     this.waiting = new Set();
     this.tellPage = changed;
     this.reset();
@@ -63,32 +64,70 @@ export class View {
     this.listeners.rank.push(listener);
   }
 
-  // Draw when there is a place to draw on, and again when its width or the theme changes.
+  // Draw in a frame: when it comes into sight, when its width changes, and where later() says so.
   onShow(draw, frame) {
-    this.listeners.show.push(draw);
-    let width = 0;
+    const place = { draw, near: false, stale: true, width: 0 };
+    this.places.set(draw, place);
     new ResizeObserver(() => {
-      if (frame.clientWidth && frame.clientWidth !== width) {
-        width = frame.clientWidth;
-        this.later(draw);
-      }
+      if (!frame.clientWidth || frame.clientWidth === place.width) return;
+      if (place.width) this.later(draw);
+      place.width = frame.clientWidth;
     }).observe(frame);
+    new IntersectionObserver(
+      ([entry]) => {
+        place.near = entry.isIntersecting;
+        if (place.near && place.stale) this.later(draw);
+      },
+      { rootMargin: "120px" },
+    ).observe(frame.closest("section") || frame);
   }
 
-  show() {
-    for (const draw of this.listeners.show) draw();
+  // Draw all again, as when the theme changes or the page is printed.
+  show(all = false) {
+    for (const place of this.places.values()) {
+      if (all) this.drawPlace(place);
+      else this.later(place.draw);
+    }
   }
 
-  // Once for all that changes before the next frame.
+  drawPlace(place) {
+    place.stale = false;
+    place.draw();
+  }
+
+  // Once for all that changes before the next frame, and only what is near: the rest when there is time.
   later(draw) {
+    const place = this.places.get(draw);
+    if (place) {
+      place.stale = true;
+      if (!place.near) {
+        this.whenIdle();
+        return;
+      }
+    }
     if (!this.waiting.size) requestAnimationFrame(() => {
       const due = [...this.waiting];
       this.waiting.clear();
       const started = performance.now();
-      for (const it of due) it();
+      for (const it of due) {
+        const known = this.places.get(it);
+        if (known) this.drawPlace(known);
+        else it();
+      }
       this.drawn = performance.now() - started;
     });
     this.waiting.add(draw);
+  }
+
+  whenIdle() {
+    if (this.idle || !globalThis.requestIdleCallback) return;
+    this.idle = requestIdleCallback(() => {
+      this.idle = null;
+      const stale = [...this.places.values()].find((it) => it.stale && !it.near && it.width);
+      if (!stale) return;
+      this.drawPlace(stale);
+      this.whenIdle();
+    });
   }
 
   rowPlace() {
