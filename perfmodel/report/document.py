@@ -24,7 +24,7 @@ is the rows of one kind of results:
 ``pictures``
     Row -> the passes of its pipeline (`pictures.pipeline_picture`).
 ``rank``, ``answer``, ``trades``, ``axes``, ``table``, ``waterfalls``, ``bands``, ``limits``,
-``map``, ``command``
+``map``, ``heading``, ``command``
     What is shown at first (`kinds.Kind`).
 """
 
@@ -298,6 +298,7 @@ def _population_document(
         },
         "limits": {name: it for name, it in whole.limits.items() if name in part.figures},
         "map": list(kind.map),
+        "heading": kind.heading,
         "command": f"perfmodel {kind.verb}" if kind.verb else "",
     }
 

@@ -22,7 +22,7 @@ COMPARED = ("line", "measured", "projected", "error", "skip_reason")
 """Columns by which a table that `perfmodel compare --output` wrote is known."""
 CHOSEN = (
     *("hardware", "system", "model", "precision", "dtype", "framework", "engine", "family"),
-    *("source", "task", "n_gpus", "devices", "tp", "pp", "cp", "ep", "dp", "mbs", "gbs", "seq"),
+    *("task", "n_gpus", "devices", "tp", "pp", "cp", "ep", "dp", "mbs", "gbs", "seq"),
     *("recompute", "phase", "collective", "algorithm", "group_size"),
 )
 """Columns of measured tables that runs are told apart by."""

@@ -27,7 +27,7 @@ export function detail(view) {
 
   function figures(row) {
     const shown = population.table.map((name) => population.get(name)).filter((it) => it && !Number.isNaN(it.value(row))).slice(0, 6);
-    return h("div", { class: "tiles small" }, shown.map((it) => h("div", { class: "tile" }, h("div", { class: "tile-name" }, it.short || it.title), h("div", { class: "tile-value" }, it.text(row)), bandWords(it, row))));
+    return h("div", { class: "tiles compact" }, shown.map((it) => h("div", { class: "tile" }, h("div", { class: "tile-name" }, it.short || it.title), h("div", { class: "tile-value" }, it.text(row)), bandWords(it, row))));
   }
 
   function bandWords(column, row) {

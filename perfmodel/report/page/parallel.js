@@ -5,7 +5,7 @@ import { colours } from "./colours.js";
 import { behind, h, plainTable, s, sharpen } from "./dom.js";
 import { whole } from "./format.js";
 
-const MOST_AXES = Math.max(6, Math.min(14, Math.floor(innerWidth / 100)));
+const MOST_AXES = innerWidth < 640 ? 10 : Math.max(6, Math.min(14, Math.floor(innerWidth / 100)));
 const MOST_LABELS = 40;
 const BINS = 40;
 const BEST = 24;

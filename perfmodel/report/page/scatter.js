@@ -62,7 +62,7 @@ export function scatter(view) {
   }
 
   function drawPoints(context, x, y, group, theme) {
-    const size = filters.count > 4000 ? 2 : filters.count > 600 ? 3 : 5;
+    const size = filters.count > 4000 ? 2 : filters.count > 600 ? 3 : filters.count > 100 ? 5 : 8;
     context.globalAlpha = filters.count > 4000 ? 0.45 : filters.count > 600 ? 0.6 : 0.85;
     for (let at = 0; at < filters.count; at += 1) {
       const row = filters.rows[at];
