@@ -58,7 +58,7 @@ class Kind:
     larger : frozenset of str
         Figures of which more is better; of all others less.
     verb : str
-        Command that projects one row again.
+        Command that projects one row again; empty where none takes all that a row has.
     map : tuple of str
         Choices that the heat map lies over at first, down and across.
     heading : str
@@ -200,7 +200,7 @@ WAFER = Kind(
         ),
     ),
     {},
-    "wafer",
+    "",
     ("grid_rows", "grid_columns"),
     "Best mappings",
 )
@@ -230,6 +230,7 @@ COMPARISON = Kind(
         ),
     ),
     {"projected": ("projected_step_time_low", "projected_step_time_high")},
+    map=("model", "hardware"),
     heading="Largest errors",
 )
 RANKS = Kind(
@@ -314,6 +315,8 @@ SHORT: Mapping[str, str] = {
     "memory_total": "memory",
     "model_flops_utilization": "MFU",
     "fits": "fits",
+    "grid_rows": "rows",
+    "grid_columns": "columns",
     "communication_share": "communication",
     "bubble_share": "bubble",
 }

@@ -16,13 +16,14 @@ export function detail(view) {
     }
     const exact = population.exactAt(row) >= 0;
     const command = population.commandOf(row);
-    body.replaceChildren(
+    const parts = [
       h("header", {}, h("h2", {}, `Chosen ${population.one}`), view.rowPlace() ? h("span", { class: "badge" }, view.rowPlace()) : null),
       figures(row),
       h("dl", { class: "facts" }, population.described(row).map(([name, text]) => h("div", {}, h("dt", {}, name), h("dd", {}, text)))),
       ...(exact ? population.waterfalls.map((it) => waterfall(row, it)) : [h("p", { class: "note" }, `This ${population.one} is drawn in levels: its figures are near what stands here, and its parts are not in this page. The command below gives them.`)]),
       command ? commandLine(command) : null,
-    );
+    ];
+    body.replaceChildren(...parts.filter(Boolean));
   }
 
   function figures(row) {
