@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 RUNS ?= $(wildcard ../shared/data/e2e/dev_training_runs.csv)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types format bench accuracy clean
+.PHONY: help demo test browser lint types format bench accuracy clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,7 +24,10 @@ demo: $(VENV)/.demo ## Sweep Llama-3.1-70B on 1,024 H100 into sweep.nc and print
 		--seq-len 8192 --global-batch 2048 -o sweep.nc
 
 test: $(VENV)/.test ## Run the tests
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal --every-kernel $(OPTIONS)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal --every-kernel -m "not browser" $(OPTIONS)
+
+browser: $(VENV)/.browser ## Test the report's page in headless Chromium (CHROMIUM=/path/to/it)
+	$(BIN)/pytest tests/browser -rs $(OPTIONS)
 
 lint: $(VENV)/.dev ## Check style, format and the floors that modules may import from
 	$(BIN)/ruff check .
@@ -61,8 +64,9 @@ clean: ## Remove .venv, caches and build products
 # One stamp per set of extras, newer than pyproject.toml once it is installed.
 $(VENV)/.demo: EXTRAS :=
 $(VENV)/.test: EXTRAS := [test]
+$(VENV)/.browser: EXTRAS := [browser]
 $(VENV)/.dev: EXTRAS := [dev]
-$(VENV)/.demo $(VENV)/.test $(VENV)/.dev: pyproject.toml | $(BIN)/python
+$(VENV)/.demo $(VENV)/.test $(VENV)/.browser $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@echo "installing perfmodel$(EXTRAS) into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.$(EXTRAS)'
 	@touch $@

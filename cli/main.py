@@ -33,6 +33,7 @@ COMMANDS = {
         "perfmodel.cli.sensitivity.command:sensitivity_command",
         "Say what a projection depends on.",
     ),
+    "report": ("perfmodel.cli.report:report_command", "Show results as one page."),
     "launch": ("perfmodel.cli.launch:launch_command", "Write what starts a chosen strategy."),
     "serve": ("perfmodel.cli.serve.command:serve_command", "Project a served model."),
     "size": ("perfmodel.cli.size:size_command", "Find the fewest devices for a served rate."),

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from perfmodel.model.adapters import AdapterSpec
     from perfmodel.model.presets import list_models, load_model
     from perfmodel.network.collectives import collective_times
+    from perfmodel.report.build import write_report
     from perfmodel.report.plots.kinds import plot
     from perfmodel.serving.enumerate import load_grid, serving_grid
     from perfmodel.simulation.hardware_costs import HardwareCosts
@@ -101,6 +102,7 @@ _HOMES = {
     "sweep": "perfmodel.sweeps.kept",
     "sweep_several": "perfmodel.sweeps.several",
     "wafer_grid": "perfmodel.wafer.mappings",
+    "write_report": "perfmodel.report.build",
     "write_traces": "perfmodel.formats.chakra.files",
 }
 
@@ -152,6 +154,7 @@ __all__ = [
     "sweep",
     "sweep_several",
     "wafer_grid",
+    "write_report",
     "write_traces",
 ]
 

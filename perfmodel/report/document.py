@@ -1,0 +1,242 @@
+"""Results as one JSON document: all that a page shows, without the page.
+
+The seam between who computes and who shows: `document` turns results into a dictionary fit for
+JSON; ``load(document)`` of the page (``page/main.js``) shows it, and may be called again with
+another one, without loading the page anew. `perfmodel.report.build` writes both into one file; a
+server may send the same dictionary as JSON.
+
+A document has ``title``, ``perfmodel`` (version), ``populations`` and ``provenance``. A population
+is the rows of one kind of results:
+
+``kind``, ``title``, ``one``, ``many``
+    What they are, and what a row is called.
+``rows``, ``total``, ``selection``, ``left_out``
+    Rows in the document; of the results; a sentence where some are not in it; ``[reason, count]``
+    of rows without an answer.
+``common``
+    ``{name, title, value, option}`` of choices that all rows have.
+``columns``
+    Choices that differ: ``{name, role: "choice", labels, numbers?, data}``, `data` being codes of
+    labels. Figures: ``{name, role: "figure", form, larger, …}`` with one of ``levels``
+    (`packing.levels`), ``ratio`` (`packing.ratio`, with ``of``) or neither, if it is exact only.
+``exact``
+    ``{rows, columns}``: numbers as the results have them, of some rows, or of all (`rows` null).
+``pictures``
+    Row -> the passes of its pipeline (`pictures.pipeline_picture`).
+``rank``, ``judged``, ``answer``, ``trades``, ``axes``, ``table``, ``waterfalls``, ``bands``,
+``limits``, ``map``, ``heading``, ``command``
+    What is shown at first (`kinds.Kind`); `judged`: whether less or more of a figure is better.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel._version import __version__
+from perfmodel.base.errors import DataError
+from perfmodel.report.kept import columns_of, selected, spoken
+from perfmodel.report.kinds import SERVING, SLOWEST_FIRST, TRAINING, title_of
+from perfmodel.report.pictures import pipeline_picture
+from perfmodel.report.population import Population, joined
+from perfmodel.report.sources import Source, distinct, opened
+from perfmodel.sweeps import results
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from perfmodel.base.table import Table
+
+ROOM = 4_700_000
+"""Bytes of a document as JSON; the page itself has the rest of 5 MB."""
+MOST_ROWS = 1_200_000
+PICTURES = 6
+ROOM_OF_PICTURES = 250_000
+TEXTS = 40_000
+"""Bytes that titles, labels and the like of a population take beside its columns."""
+
+
+class NothingSelected(DataError):
+    """No row has an answer and passes the filter."""
+
+
+def document(
+    sources: Sequence[str | Path | Table | xr.Dataset],
+    *,
+    names: Sequence[str] | None = None,
+    title: str | None = None,
+    where: str | None = None,
+    costs: Mapping[str, Any] | None = None,
+    top: int = 10,
+    room: int = ROOM,
+) -> dict[str, Any]:
+    """Return results as one document of plain dictionaries, lists, texts and numbers.
+
+    Parameters
+    ----------
+    sources : sequence of path, Table or xarray.Dataset
+        Files that sweeps, served models, meshes, simulations (``-o``) or comparisons
+        (``compare --output``) wrote, or such results themselves.
+    names : sequence of str, optional
+        What each is called; by default the name of its file, or its title.
+    title : str, optional
+        Heading; by default that of the results.
+    where : str, optional
+        Filter, as of `perfmodel.best`.
+    costs : mapping, optional
+        Arguments of `perfmodel.add_cost`; without any, costs are added where a price is known.
+    top : int
+        Rows of the table of the best.
+    room : int
+        Bytes that packed columns may take.
+
+    Raises
+    ------
+    DataError
+        A file is missing, damaged or no result of perfmodel's, or the filter is malformed.
+    NothingSelected
+        No row has an answer and passes the filter.
+    """
+    if not sources:
+        raise DataError("a report needs one file of results or more")
+    stated = list(names) if names is not None else [None] * len(sources)
+    read = [
+        opened(source, name, where, costs or {})
+        for source, name in zip(sources, stated, strict=True)
+    ]
+    for source, name in zip(read, distinct([it.name for it in read]), strict=True):
+        source.name = source.provenance["name"] = name
+    if costs and not any(it.population.kind.name in (TRAINING.name, SERVING.name) for it in read):
+        raise DataError("prices, tokens and goodput: none of these results costs anything")
+    if not any(source.population.count for source in read):
+        passes = " and passes the filter" if where else ""
+        raise NothingSelected(f"no {read[0].population.kind.one} has an answer{passes}")
+    groups: dict[str, list[Source]] = {}
+    for source in read:
+        if source.population.count:
+            groups.setdefault(source.population.kind.name, []).append(source)
+    provenance = [source.provenance for source in read]
+    first = read[0]
+    heading = title or (first.table.attrs.get("title") if first.table is not None else None)
+    return {
+        "title": str(heading or first.population.kind.title),
+        "perfmodel": __version__,
+        "populations": _populations(groups, top, room - len(json.dumps(provenance)), where),
+        "provenance": provenance,
+    }
+
+
+def _populations(
+    groups: Mapping[str, Sequence[Source]], top: int, room: int, where: str | None
+) -> list[dict[str, Any]]:
+    """Return all populations, the smallest first in taking of the room what it needs."""
+    counts = {key: sum(it.population.count for it in its) for key, its in groups.items()}
+    found = {}
+    for number, key in enumerate(sorted(groups, key=counts.__getitem__)):
+        found[key] = _population_document(groups[key], top, room // (len(groups) - number), where)
+        room -= len(json.dumps(found[key]))
+    return [found[key] for key in groups]
+
+
+def _population_document(
+    sources: Sequence[Source], top: int, room: int, where: str | None
+) -> dict[str, Any]:
+    whole = joined([it.population for it in sources], [it.name for it in sources])
+    kind = whole.kind
+    answer = whole.figures.get(kind.rank) or next(iter(whole.figures.values()))
+    rank = kind.rank if kind.rank in whole.figures else next(iter(whole.figures))
+    rows = np.flatnonzero(np.isfinite(answer.values.astype(float)))
+    room -= TEXTS + (ROOM_OF_PICTURES if kind is TRAINING else 0)
+    wanted = min(rows.size, MOST_ROWS)
+    while True:
+        kept, selection = selected(whole, rows, rank, wanted)
+        part = whole.take(kept)
+        columns, exact, used = columns_of(part, rank, room)
+        if used <= room or wanted <= 1:
+            break
+        wanted = max(1, int(wanted * 0.95 * room / used))
+    varying, common = part.dedicated()
+    present = {it["name"] for it in columns} | {it for it in common}
+    return {
+        "kind": kind.name,
+        "title": kind.title,
+        "one": kind.one,
+        "many": kind.many,
+        "rows": part.count,
+        "total": whole.total,
+        "possible": int(rows.size),
+        "where": where,
+        "selection": selection,
+        "left_out": [[reason, count] for reason, count in whole.left_out.most_common()],
+        "common": [
+            {"name": name, "title": title_of(name), "value": value, **spoken(it)}
+            for name, (value, it) in common.items()
+        ],
+        "columns": columns,
+        "exact": exact,
+        "pictures": _pictures(sources, part, rank),
+        "rank": rank,
+        "judged": rank not in SLOWEST_FIRST,
+        "answer": kind.answer,
+        "trades": [list(pair) for pair in kind.trades if set(pair) <= present],
+        "axes": [*varying, *(name for name in kind.axes if name in present)],
+        "table": [name for name in kind.table if name in present],
+        "top": top,
+        "waterfalls": [
+            {
+                "title": it.title,
+                "whole": it.whole,
+                "parts": [
+                    {"name": name, "title": _part_title(name, it.strip)}
+                    for name in it.parts
+                    if name in part.figures
+                ],
+            }
+            for it in kind.waterfalls
+            if it.whole in part.figures
+        ],
+        "bands": {
+            name: list(ends)
+            for name, ends in kind.bands.items()
+            if name in part.figures and all(end in part.figures for end in ends if end)
+        },
+        "limits": {name: it for name, it in whole.limits.items() if name in part.figures},
+        "map": list(kind.map),
+        "heading": kind.heading,
+        "command": f"perfmodel {kind.verb}" if kind.verb else "",
+    }
+
+
+def _part_title(name: str, strip: Sequence[str]) -> str:
+    for part in strip:
+        name = name.removesuffix(part).removeprefix(part)
+    return name.replace("_", " ")
+
+
+def _pictures(sources: Sequence[Source], part: Population, rank: str) -> dict[str, Any]:
+    """Return pictures of the pipelines of the best strategies, and of the best of each hardware."""
+    if part.kind is not TRAINING:
+        return {}
+    order = part.best_first(part.fitting(), rank)
+    chosen = list(order[:PICTURES])
+    for name in ("hardware", "file", "framework", "model"):
+        if name in part.choices:
+            at = np.unique(part.choices[name].codes[order], return_index=True)[1]
+            chosen += list(order[at[:PICTURES]])
+    files = part.choices["file"].codes if "file" in part.choices else np.zeros(part.count, int)
+    found: dict[str, Any] = {}
+    room = ROOM_OF_PICTURES
+    for row in dict.fromkeys(map(int, chosen)):
+        table = sources[int(files[row])].table
+        assert table is not None
+        (line,) = results.rows(table, part.flat[[row]])
+        picture = pipeline_picture(table, line)
+        size = len(json.dumps(picture))
+        if picture is not None and size <= room:
+            found[str(row)] = picture
+            room -= size
+    return found
