@@ -98,13 +98,12 @@ def _fill_fields(table: Table) -> None:
 def _everywhere(spec: StrategyField, count: int) -> Column:
     """Return a field's default as the coordinate of all strategies."""
     attributes: dict[str, Any] = {"units": "1", "long_name": spec.description}
-    value, kind = spec.default, np.dtype(np.float64)
+    value, kind = spec.default, "f8"
     if spec.kind == "int":
-        kind = np.dtype(np.int32)
+        kind = "i4"
     elif spec.kind != "float":
         labels = spec.choices or ("false", "true")
-        value = labels.index(value) if spec.choices else int(value)  # type: ignore[arg-type]
-        kind = np.dtype(np.int8)
+        value, kind = labels.index(str(value).lower()), "i1"
         attributes |= flags(labels)
     return Column("strategy", np.broadcast_to(np.asarray(value, kind), (count,)), attributes)
 
