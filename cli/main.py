@@ -55,6 +55,11 @@ COMMANDS = {
         "perfmodel.cli.calibrate:calibrate_command",
         "Fit a profile to measured kernels.",
     ),
+    "samples": (
+        "perfmodel.cli.samples:samples_command",
+        "Copy the documentation's sample files.",
+    ),
+    "doctor": ("perfmodel.cli.doctor:doctor_command", "Check this installation."),
     "completion": (
         "perfmodel.cli.completion:completion_command",
         "Print a shell completion script.",
