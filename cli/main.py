@@ -44,6 +44,7 @@ COMMANDS = {
     ),
     "plot": ("perfmodel.cli.plot.group:plot_group", "Draw workloads."),
     "simulate": ("perfmodel.cli.simulate.command:simulate_command", "Run a workload on a network."),
+    "ui": ("perfmodel.cli.ui:ui_command", "Open a page with controls."),
     "hardware": ("perfmodel.cli.hardware:hardware_group", "List and show hardware profiles."),
     "model": ("perfmodel.cli.model:model_group", "List and show models."),
     "software": (

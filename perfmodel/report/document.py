@@ -103,6 +103,7 @@ def document(
     costs: Mapping[str, Any] | None = None,
     top: int = 10,
     room: int = ROOM,
+    pictures: bool = True,
 ) -> dict[str, Any]:
     """Return results as one document of plain dictionaries, lists, texts and numbers.
 
@@ -123,6 +124,8 @@ def document(
         Rows of the table of the best.
     room : int
         Bytes that packed columns may take.
+    pictures : bool
+        Whether pipelines of the best are drawn, which takes a second.
 
     Raises
     ------
@@ -150,7 +153,9 @@ def document(
     groups = {key: its for key, its in groups.items() if any(it.population.count for it in its)}
     weights = {key: sum(it.population.count for it in its) for key, its in groups.items()}
     found = [
-        _population_document(its, top, room * weights[key] // sum(weights.values()), where)
+        _population_document(
+            its, top, room * weights[key] // sum(weights.values()), where, pictures=pictures
+        )
         for key, its in groups.items()
     ]
     first = opened[0]
@@ -237,7 +242,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def _population_document(
-    sources: Sequence[Source], top: int, room: int, where: str | None
+    sources: Sequence[Source], top: int, room: int, where: str | None, *, pictures: bool
 ) -> dict[str, Any]:
     whole = joined([it.population for it in sources], [it.name for it in sources])
     kind = whole.kind
@@ -271,7 +276,7 @@ def _population_document(
         ],
         "columns": columns,
         "exact": exact,
-        "pictures": _pictures(sources, part, rank),
+        "pictures": _pictures(sources, part, rank) if pictures else {},
         "rank": rank,
         "answer": kind.answer,
         "trades": [list(pair) for pair in kind.trades if set(pair) <= present],
