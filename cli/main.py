@@ -25,6 +25,7 @@ COMMANDS = {
     "project": ("perfmodel.cli.project:project_command", "Project one strategy."),
     "explain": ("perfmodel.cli.explain:explain_command", "Say where time and memory go, op by op."),
     "diff": ("perfmodel.cli.diff.command:diff_command", "Compare two projections."),
+    "report": ("perfmodel.cli.report:report_command", "Show results as one page."),
     "launch": ("perfmodel.cli.launch:launch_command", "Write what starts a chosen strategy."),
     "serve": ("perfmodel.cli.serve.command:serve_command", "Project a served model."),
     "size": ("perfmodel.cli.size:size_command", "Find the fewest devices for a served rate."),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from perfmodel.model.adapters import AdapterSpec
     from perfmodel.model.presets import list_models, load_model
     from perfmodel.network.collectives import collective_times
+    from perfmodel.report.build import write_report
     from perfmodel.serving.enumerate import load_grid, serving_grid
     from perfmodel.simulation.hardware_costs import HardwareCosts
     from perfmodel.simulation.run import simulate
@@ -93,6 +94,7 @@ _HOMES = {
     "sweep": "perfmodel.sweeps.kept",
     "sweep_several": "perfmodel.sweeps.several",
     "wafer_grid": "perfmodel.wafer.mappings",
+    "write_report": "perfmodel.report.build",
     "write_traces": "perfmodel.formats.chakra.files",
 }
 
@@ -140,6 +142,7 @@ __all__ = [
     "sweep",
     "sweep_several",
     "wafer_grid",
+    "write_report",
     "write_traces",
 ]
 

@@ -78,7 +78,7 @@ def write_report(
     """
     from perfmodel.report.document import document
 
-    target = check_writable(output)
+    target = check_page_path(output)
     listed = [sources] if isinstance(sources, str | Path) or hasattr(sources, "sizes") else sources
     found = document(list(listed), title=title, where=where, costs=costs, top=top)  # type: ignore[arg-type]
     text = page_html(found).encode()
@@ -104,6 +104,19 @@ def write_report(
             for it in found["populations"]
         ],
     }
+
+
+def check_page_path(output: str | Path) -> Path:
+    """Make sure, before results are read, that a page can be written; return where.
+
+    Raises
+    ------
+    DataError
+        The name ends otherwise than a page's, or the file cannot be written.
+    """
+    if Path(output).suffix.lower() not in (".html", ".htm"):
+        raise DataError(f"cannot write '{output}': a page's name ends in .html")
+    return check_writable(output)
 
 
 def page_html(

@@ -11,8 +11,8 @@ is the rows of one kind of results:
 ``kind``, ``title``, ``one``, ``many``
     What they are, and what a row is called.
 ``rows``, ``total``, ``selection``, ``left_out``
-    Rows in the document; of the results; a sentence where some are not in it; ``[reason, count]`` of
-    rows without an answer.
+    Rows in the document; of the results; a sentence where some are not in it; ``[reason, count]``
+    of rows without an answer.
 ``common``
     ``{name, title, value, option}`` of choices that all rows have.
 ``columns``
@@ -23,75 +23,45 @@ is the rows of one kind of results:
     ``{rows, columns}``: numbers as the results have them, of some rows, or of all (`rows` null).
 ``pictures``
     Row -> the passes of its pipeline (`pictures.pipeline_picture`).
-``rank``, ``answer``, ``trades``, ``axes``, ``table``, ``waterfalls``, ``bands``, ``limits``,
-``map``, ``command``
-    What is shown at first (`kinds.Kind`).
+``rank``, ``judged``, ``answer``, ``trades``, ``axes``, ``table``, ``waterfalls``, ``bands``,
+``limits``, ``map``, ``heading``, ``command``
+    What is shown at first (`kinds.Kind`); `judged`: whether less or more of a figure is better.
 """
 
 from __future__ import annotations
 
-import itertools
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel._version import __version__
 from perfmodel.base.errors import DataError
-from perfmodel.base.files import user_path
-from perfmodel.base.table import Table, from_xarray
-from perfmodel.report.kinds import SHORT, TRAINING, form_of, title_of
-from perfmodel.report.packing import codes, levels, packed, ratio, size_of
+from perfmodel.report.kept import columns_of, selected, spoken
+from perfmodel.report.kinds import SERVING, SLOWEST_FIRST, TRAINING, title_of
 from perfmodel.report.pictures import pipeline_picture
-from perfmodel.report.population import Choices, Population, joined, larger_first
-from perfmodel.report.provenance import Facts, file_facts, table_provenance
-from perfmodel.report.results import population_of
-from perfmodel.report.runs import comparison_of, is_comparison, simulation_of
+from perfmodel.report.population import Population, joined
+from perfmodel.report.sources import Source, distinct, opened
 from perfmodel.sweeps import results
 
 if TYPE_CHECKING:
     import xarray as xr
 
-ROOM = 4_600_000
-"""Bytes of the packed columns of a document; page and texts have the rest of 5 MB."""
+    from perfmodel.base.table import Table
+
+ROOM = 4_700_000
+"""Bytes of a document as JSON; the page itself has the rest of 5 MB."""
 MOST_ROWS = 1_200_000
-MOST_EXACT = 60_000
-"""Rows up to which it is tried whether all exact numbers find room."""
-EXACT = 3000
-"""Best rows whose exact numbers are kept where not all find room."""
-BITS = (12, 12)
-"""Of the levels of the first two figures: steps of 0.1 % over two orders of magnitude."""
-FEWER_BITS = 9
-"""Of the levels of others: steps of 0.9 % there."""
-MOST_ALIKE = 64
-"""Values of a choice for each of which the best row is exact."""
 PICTURES = 6
+ROOM_OF_PICTURES = 250_000
+TEXTS = 40_000
+"""Bytes that titles, labels and the like of a population take beside its columns."""
 
 
 class NothingSelected(DataError):
     """No row has an answer and passes the filter."""
-
-
-@dataclass
-class Source:
-    """One file of results, or a table that a program holds.
-
-    Attributes
-    ----------
-    name : str
-    population : Population
-    table : Table or None
-        What pictures are made from.
-    provenance : dict
-    """
-
-    name: str
-    population: Population
-    table: Table | None
-    provenance: dict[str, Any] = field(default_factory=dict)
 
 
 def document(
@@ -103,7 +73,7 @@ def document(
     costs: Mapping[str, Any] | None = None,
     top: int = 10,
     room: int = ROOM,
-    pictures: bool = True,
+    pictures: int = PICTURES,
 ) -> dict[str, Any]:
     """Return results as one document of plain dictionaries, lists, texts and numbers.
 
@@ -124,8 +94,8 @@ def document(
         Rows of the table of the best.
     room : int
         Bytes that packed columns may take.
-    pictures : bool
-        Whether pipelines of the best are drawn, which takes a second.
+    pictures : int
+        Best strategies whose pipelines are drawn, each of which takes some tenths of a second.
 
     Raises
     ------
@@ -137,123 +107,62 @@ def document(
     if not sources:
         raise DataError("a report needs one file of results or more")
     stated = list(names) if names is not None else [None] * len(sources)
-    opened = [
-        _opened(source, name, where, costs or {})
+    read = [
+        opened(source, name, where, costs or {})
         for source, name in zip(sources, stated, strict=True)
     ]
-    for source, name in zip(opened, _distinct([it.name for it in opened]), strict=True):
+    for source, name in zip(read, distinct([it.name for it in read]), strict=True):
         source.name = source.provenance["name"] = name
-    groups: dict[str, list[Source]] = {}
-    for source in opened:
-        groups.setdefault(source.population.kind.name, []).append(source)
-    if not any(source.population.count for source in opened):
-        what = opened[0].population.kind.one
+    if costs and not any(it.population.kind.name in (TRAINING.name, SERVING.name) for it in read):
+        raise DataError("prices, tokens and goodput: none of these results costs anything")
+    if not any(source.population.count for source in read):
         passes = " and passes the filter" if where else ""
-        raise NothingSelected(f"no {what} has an answer{passes}")
-    groups = {key: its for key, its in groups.items() if any(it.population.count for it in its)}
-    weights = {key: sum(it.population.count for it in its) for key, its in groups.items()}
-    found = [
-        _population_document(
-            its, top, room * weights[key] // sum(weights.values()), where, pictures=pictures
-        )
-        for key, its in groups.items()
-    ]
-    first = opened[0]
+        raise NothingSelected(f"no {read[0].population.kind.one} has an answer{passes}")
+    groups: dict[str, list[Source]] = {}
+    for source in read:
+        if source.population.count:
+            groups.setdefault(source.population.kind.name, []).append(source)
+    provenance = [source.provenance for source in read]
+    first = read[0]
     heading = title or (first.table.attrs.get("title") if first.table is not None else None)
     return {
         "title": str(heading or first.population.kind.title),
         "perfmodel": __version__,
-        "populations": found,
-        "provenance": [source.provenance for source in opened],
+        "populations": _populations(
+            groups, top, room - len(json.dumps(provenance)), where, pictures
+        ),
+        "provenance": provenance,
     }
 
 
-# ---------------------------------------------------------------- what is read
-
-
-def _opened(
-    source: str | Path | Table | xr.Dataset,
-    name: str | None,
-    where: str | None,
-    costs: Mapping[str, Any],
-) -> Source:
-    facts: Facts = []
-    if isinstance(source, str | Path):
-        path = user_path(source)
-        name = name or path.name
-        if is_comparison(path):
-            facts = file_facts(path)
-            about = {"name": name, "facts": facts, "hardware": [], "more_hardware": 0}
-            return Source(name, comparison_of(path, where), None, about)
-        table = _read(path)
-        facts = file_facts(path)
-    else:
-        table = source if isinstance(source, Table) else from_xarray(source)
-        name = name or str(table.attrs.get("title", "results"))
-    if {"rank", "layer", "row"} & set(table.sizes):
-        population = simulation_of(table, where)
-    else:
-        table = _with_costs(table, costs)
-        population = population_of(table, where)
-    return Source(name, population, table, table_provenance(name, table, facts))
-
-
-def _read(path: Path) -> Table:
-    """Return the table of a file: results, or a simulation."""
-    from perfmodel.sweeps.netcdf import read_netcdf
-
-    if path.suffix.lower() == ".csv" and path.is_file():
-        raise DataError(
-            f"'{path}' is not a table of compared runs; 'perfmodel compare KIND RUNS.csv --output "
-            "FILE.csv' writes one, and sweeps are read as .nc or .zarr"
-        )
-    if path.is_file():
-        table = read_netcdf(path)
-        if {"rank", "layer", "row"} & set(table.sizes) and "schema_version" in table.attrs:
-            return table
-    return results.open_table(path)
-
-
-def _with_costs(table: Table, costs: Mapping[str, Any]) -> Table:
-    """Return results with their costs, where they say what hardware they are for."""
-    from perfmodel.sweeps.cost import add_cost
-    from perfmodel.sweeps.subject import subject_of
-
-    if not subject_of(table).costs or ("cost" in table.attrs and not costs):
-        return table
-    try:
-        return add_cost(table, **costs)
-    except DataError:
-        if costs:
-            raise
-        return table  # nobody asked, and the results do not say
-
-
-def _distinct(names: Sequence[str]) -> list[str]:
-    """Return names with a number behind those that stand there twice."""
-    found: list[str] = []
-    for name in names:
-        tries = itertools.chain([name], (f"{name} ({number})" for number in itertools.count(2)))
-        found.append(next(it for it in tries if it not in found))
-    return found
-
-
-# ---------------------------------------------------------------- what is kept
+def _populations(
+    groups: Mapping[str, Sequence[Source]], top: int, room: int, where: str | None, pictures: int
+) -> list[dict[str, Any]]:
+    """Return all populations, the smallest first in taking of the room what it needs."""
+    counts = {key: sum(it.population.count for it in its) for key, its in groups.items()}
+    found = {}
+    for number, key in enumerate(sorted(groups, key=counts.__getitem__)):
+        share = room // (len(groups) - number)
+        found[key] = _population_document(groups[key], top, share, where, pictures)
+        if number + 1 < len(groups):
+            room -= len(json.dumps(found[key]))
+    return [found[key] for key in groups]
 
 
 def _population_document(
-    sources: Sequence[Source], top: int, room: int, where: str | None, *, pictures: bool
+    sources: Sequence[Source], top: int, room: int, where: str | None, pictures: int
 ) -> dict[str, Any]:
     whole = joined([it.population for it in sources], [it.name for it in sources])
     kind = whole.kind
     answer = whole.figures.get(kind.rank) or next(iter(whole.figures.values()))
     rank = kind.rank if kind.rank in whole.figures else next(iter(whole.figures))
     rows = np.flatnonzero(np.isfinite(answer.values.astype(float)))
+    room -= TEXTS + (ROOM_OF_PICTURES if kind is TRAINING else 0)
     wanted = min(rows.size, MOST_ROWS)
     while True:
-        kept, selection = _selected(whole, rows, rank, wanted)
+        kept, selection = selected(whole, rows, rank, wanted)
         part = whole.take(kept)
-        columns, exact, used = _columns(part, rank, room)
+        columns, exact, used = columns_of(part, rank, room)
         if used <= room or wanted <= 1:
             break
         wanted = max(1, int(wanted * 0.95 * room / used))
@@ -271,13 +180,14 @@ def _population_document(
         "selection": selection,
         "left_out": [[reason, count] for reason, count in whole.left_out.most_common()],
         "common": [
-            {"name": name, "title": title_of(name), "value": value, **_spoken(it)}
+            {"name": name, "title": title_of(name), "value": value, **spoken(it)}
             for name, (value, it) in common.items()
         ],
         "columns": columns,
         "exact": exact,
-        "pictures": _pictures(sources, part, rank) if pictures else {},
+        "pictures": _pictures(sources, part, rank, pictures),
         "rank": rank,
+        "judged": rank not in SLOWEST_FIRST,
         "answer": kind.answer,
         "trades": [list(pair) for pair in kind.trades if set(pair) <= present],
         "axes": [*varying, *(name for name in kind.axes if name in present)],
@@ -303,6 +213,7 @@ def _population_document(
         },
         "limits": {name: it for name, it in whole.limits.items() if name in part.figures},
         "map": list(kind.map),
+        "heading": kind.heading,
         "command": f"perfmodel {kind.verb}" if kind.verb else "",
     }
 
@@ -313,164 +224,28 @@ def _part_title(name: str, strip: Sequence[str]) -> str:
     return name.replace("_", " ")
 
 
-def _spoken(choices: Choices) -> dict[str, Any]:
-    return {"option": choices.option, "default": choices.default, "short": choices.short}
-
-
-def _selected(
-    whole: Population, rows: NDArray[np.intp], rank: str, wanted: int
-) -> tuple[NDArray[np.intp], str]:
-    """Return at most so many rows, in their order, and a sentence about it where they are fewer."""
-    if rows.size <= wanted:
-        return rows, ""
-    fitting = np.intersect1d(rows, whole.fitting(), assume_unique=True)
-    best = whole.best_first(fitting, rank)[: wanted // 2]
-    others = np.setdiff1d(rows, best, assume_unique=True)
-    every = -(-others.size // max(1, wanted - best.size))
-    kept = np.union1d(best, others[::every])
-    many = whole.kind.many
-    return kept, (
-        f"{kept.size:,} of {rows.size:,} {many} find room in this page: the best {best.size:,} "
-        f"by {title_of(rank)}, and one in {every} of the others"
-    )
-
-
-def _columns(
-    part: Population, rank: str, room: int
-) -> tuple[list[dict[str, Any]], dict[str, Any], int]:
-    """Return the columns of a population, its exact numbers, and the bytes that both take."""
-    varying, _ = part.dedicated()
-    columns: list[dict[str, Any]] = []
-    used = 0
-    for name, it in varying.items():
-        data = packed(codes(it.codes))
-        used += size_of(data)
-        columns.append(
-            {
-                "name": name,
-                "title": title_of(name),
-                "about": it.text,
-                "role": "choice",
-                "labels": it.labels,
-                "numbers": it.numbers and [n if n == n else None for n in it.numbers],
-                "data": data,
-                **_spoken(it),
-            }
-        )
-    figures = [it for it in part.kind.figures if it in part.figures]
-    figures += [it for it in part.figures if it not in figures]  # these are exact only, of many
-    figures = [it for it in figures if np.isfinite(part.figures[it].values.astype(float)).any()]
-    heads = {name: _head(part, name) for name in figures}
-    everything = None
-    if part.count <= MOST_EXACT:
-        everything = _exact(part, figures, None)
-        if used + everything[1] > room:
-            everything = None
-    if everything is not None:
-        exact, size = everything
-        return columns + list(heads.values()), exact, used + size
-    exact, size = _exact(part, figures, _exact_rows(part, rank))
-    used += size
-    drawn: list[str] = []
-    for name in (it for it in part.kind.figures if it in heads):
-        found, size = _drawn(part, name, drawn)
-        # Rate and memory are what the page is about; others have to find room.
-        if len(drawn) >= len(BITS) and used + size > room:
-            continue
-        heads[name] |= found
-        used += size
-        if "levels" in found:
-            drawn.append(name)
-    return columns + list(heads.values()), exact, used
-
-
-def _drawn(part: Population, name: str, drawn: Sequence[str]) -> tuple[dict[str, Any], int]:
-    """Return what charts need of a figure, and its bytes: a factor of another one, or levels."""
-    values = part.figures[name].values
-    for base in drawn[: len(BITS)]:
-        if (found := ratio(values, part.figures[base].values)) is not None:
-            return {"ratio": {"of": base, **found}}, size_of(found["codes"])
-    found = levels(values, BITS[len(drawn)] if len(drawn) < len(BITS) else FEWER_BITS)
-    return {"levels": found}, size_of(found)
-
-
-def _head(part: Population, name: str) -> dict[str, Any]:
-    it = part.figures[name]
-    return {
-        "name": name,
-        "title": title_of(name),
-        "short": SHORT.get(name, title_of(name)),
-        "about": it.text,
-        "units": it.units,
-        "role": "figure",
-        "form": form_of(name, it.units),
-        "larger": larger_first(name),
-    }
-
-
-def _exact(
-    part: Population, figures: Sequence[str], rows: NDArray[np.intp] | None
-) -> tuple[dict[str, Any], int]:
-    """Return numbers as the results have them, of some rows or all, and the bytes they take."""
-    columns = {}
-    for name in figures:
-        values = part.figures[name].values
-        values = values if rows is None else values[rows]
-        single = values.dtype == np.float32
-        columns[name] = packed(values if single else values.astype(np.float64))
-    places = None if rows is None else packed(rows.astype(np.uint32))
-    size = sum(map(size_of, columns.values())) + (size_of(places) if places else 0)
-    return {
-        "rows": places,
-        "count": part.count if rows is None else rows.size,
-        "columns": columns,
-    }, size
-
-
-def _exact_rows(part: Population, rank: str) -> NDArray[np.intp]:
-    """Return the rows worth exact numbers: the best, on fronts, and the best of each choice."""
-    fitting = part.fitting()
-    order = part.best_first(fitting if fitting.size else np.arange(part.count), rank)
-    found = [order[:EXACT]]
-    for x, y in part.kind.trades:
-        if x in part.figures and y in part.figures:
-            found.append(_front(part, order, x, y))
-    varying, _ = part.dedicated()
-    for it in varying.values():
-        if len(it.labels) <= MOST_ALIKE:
-            found.append(order[np.unique(it.codes[order], return_index=True)[1]])
-    return np.unique(np.concatenate(found))
-
-
-def _front(part: Population, rows: NDArray[np.intp], x: str, y: str) -> NDArray[np.intp]:
-    """Return the rows that no other one beats in both figures."""
-    signs = [-1.0 if larger_first(name) else 1.0 for name in (x, y)]
-    first, second = (
-        sign * part.figures[name].values[rows].astype(float)
-        for sign, name in zip(signs, (x, y), strict=True)
-    )
-    order = np.lexsort((second, first))
-    lowest = np.minimum.accumulate(second[order])
-    better = second[order] < np.concatenate(([np.inf], lowest[:-1]))
-    return rows[order[better]]
-
-
-def _pictures(sources: Sequence[Source], part: Population, rank: str) -> dict[str, Any]:
+def _pictures(
+    sources: Sequence[Source], part: Population, rank: str, most: int
+) -> dict[str, Any]:
     """Return pictures of the pipelines of the best strategies, and of the best of each hardware."""
-    if part.kind is not TRAINING:
+    if part.kind is not TRAINING or not most:
         return {}
     order = part.best_first(part.fitting(), rank)
-    chosen = list(order[:PICTURES])
+    chosen = list(order[:most])
     for name in ("hardware", "file", "framework", "model"):
         if name in part.choices:
             at = np.unique(part.choices[name].codes[order], return_index=True)[1]
-            chosen += list(order[at[:PICTURES]])
+            chosen += list(order[at[:most]])
     files = part.choices["file"].codes if "file" in part.choices else np.zeros(part.count, int)
-    found = {}
+    found: dict[str, Any] = {}
+    room = ROOM_OF_PICTURES
     for row in dict.fromkeys(map(int, chosen)):
         table = sources[int(files[row])].table
         assert table is not None
         (line,) = results.rows(table, part.flat[[row]])
-        if (picture := pipeline_picture(table, line)) is not None:
+        picture = pipeline_picture(table, line)
+        size = len(json.dumps(picture))
+        if picture is not None and size <= room:
             found[str(row)] = picture
+            room -= size
     return found

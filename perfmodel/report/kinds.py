@@ -58,9 +58,11 @@ class Kind:
     larger : frozenset of str
         Figures of which more is better; of all others less.
     verb : str
-        Command that projects one row again.
+        Command that projects one row again; empty where none takes all that a row has.
     map : tuple of str
         Choices that the heat map lies over at first, down and across.
+    heading : str
+        Of the table of the rows that rank first.
     """
 
     name: str
@@ -77,6 +79,7 @@ class Kind:
     bands: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     verb: str = ""
     map: tuple[str, ...] = ()
+    heading: str = ""
 
 
 _USER = "tokens_per_second_per_user"
@@ -122,6 +125,7 @@ TRAINING = Kind(
     {"step_time": ("step_time_low", "step_time_high"), "memory_total": ("", "memory_high")},
     "project",
     ("pipeline_parallel", "tensor_parallel"),
+    "Best strategies",
 )
 SERVING = Kind(
     "serving",
@@ -164,6 +168,7 @@ SERVING = Kind(
     },
     "serve",
     ("tensor_parallel", "concurrency"),
+    "Best operating points",
 )
 WAFER = Kind(
     "wafer",
@@ -195,8 +200,9 @@ WAFER = Kind(
         ),
     ),
     {},
-    "wafer",
+    "",
     ("grid_rows", "grid_columns"),
+    "Best mappings",
 )
 COMPARISON = Kind(
     "comparison",
@@ -224,6 +230,8 @@ COMPARISON = Kind(
         ),
     ),
     {"projected": ("projected_step_time_low", "projected_step_time_high")},
+    map=("model", "hardware"),
+    heading="Largest errors",
 )
 RANKS = Kind(
     "ranks",
@@ -244,6 +252,7 @@ RANKS = Kind(
             ("_time",),
         ),
     ),
+    heading="Slowest ranks",
 )
 LAYERS = Kind(
     "layers",
@@ -264,6 +273,7 @@ LAYERS = Kind(
             ("_time",),
         ),
     ),
+    heading="Slowest layers",
 )
 
 SLOWEST_FIRST = frozenset({"absolute_error", "wall_time", "busy_time"})
@@ -305,6 +315,8 @@ SHORT: Mapping[str, str] = {
     "memory_total": "memory",
     "model_flops_utilization": "MFU",
     "fits": "fits",
+    "grid_rows": "rows",
+    "grid_columns": "columns",
     "communication_share": "communication",
     "bubble_share": "bubble",
 }

@@ -212,8 +212,7 @@ def _joined_choices(parts: Sequence[Choices | None], counts: Sequence[int]) -> C
         else np.array([place[label] for label in it.labels])[it.codes]
         for it, count in zip(parts, counts, strict=True)
     ]
-    numbers = [values[label] for label in labels] if numeric else None
+    joint = [values[label] for label in labels] if numeric else None
     about: Mapping[str, Any] = vars(known[0])
-    return Choices(
-        **{**about, "labels": labels, "codes": np.concatenate(codes), "numbers": numbers}
-    )
+    new = {"labels": labels, "codes": np.concatenate(codes), "numbers": joint}
+    return Choices(**{**about, **new})

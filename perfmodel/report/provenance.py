@@ -19,8 +19,10 @@ from perfmodel.sweeps.trust import TRUST, trust_by_hardware
 MOST_HARDWARE = 12
 """Whose constants are listed."""
 LONGEST_SOURCE = 160
-SHOWN = ("title", "source", "schema_version", "model", "framework", "devices", "method", "workload")
-SHOWN += ("on", "scaling", "precision", "head")
+SHOWN = (
+    *("title", "source", "schema_version", "model", "framework", "devices", "method"),
+    *("workload", "on", "scaling", "precision", "head"),
+)
 
 Facts = list[list[str]]
 

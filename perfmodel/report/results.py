@@ -35,7 +35,7 @@ OF_ALL = {
 }
 FIXED = {"fits", "status", "memory_capacity", TRUST, "kernel_class", "strategy", "deployment"}
 FIXED |= {"load", "mapping_number"}
-IMPLIED = {"data_parallel"}
+IMPLIED = {TRAINING.name: {"data_parallel"}, SERVING.name: {"devices"}}
 """Fields that follow from the others in a command."""
 
 
@@ -71,11 +71,14 @@ def population_of(table: Table, where: str | None = None) -> Population:
         if not known or name in FIXED or name in about.numbered:
             continue
         if name in table.coords or column.labels is not None:
-            found.choices[name] = _choices(column, gathered(column), options.get(name), name)
+            spec = options.get(name) or OF_ALL.get(name)
+            found.choices[name] = _choices(column, gathered(column), spec, name)
         elif column.values.dtype.kind in "iuf":
             text = str(column.attrs.get("long_name", ""))
             units = str(column.attrs.get("units", "1"))
             found.figures[name] = Figures(gathered(column), units, text)
+    for name in IMPLIED.get(kind.name, set()) & set(found.choices):
+        found.choices[name].option = ""
     for name in about.of_all:
         value = table.attrs.get(name)
         if name not in found.choices and value is not None and np.ndim(value) == 0:
@@ -105,7 +108,6 @@ def _choices(
     column: Column, values: NDArray[Any], spec: StrategyField | None, name: str
 ) -> Choices:
     """Return the values of one column that somebody chose."""
-    spec = spec or OF_ALL.get(name)
     labels = column.labels
     if labels is None:
         texts = values.dtype.kind in "OU"
@@ -117,12 +119,18 @@ def _choices(
     found.short = SHORT.get(name, spec.option if spec is not None else name.replace("_", " "))
     if spec is not None:
         found.text = spec.description
-        # An option that two fields share, as rows and columns of a grid, takes them otherwise.
-        found.option = "" if name in IMPLIED or spec.option == "grid" else spec.option
-        found.default = {True: "yes", False: "no"}.get(spec.default, f"{spec.default}")  # type: ignore[call-overload]
-        if isinstance(spec.default, int | float) and not isinstance(spec.default, bool):
-            found.default = f"{spec.default:g}" if spec.kind == "float" else f"{spec.default:,}"
+        found.option = spec.option
+        found.default = _default(spec)
     return found
+
+
+def _default(spec: StrategyField) -> str:
+    """Return a field's default as the label of a choice."""
+    if isinstance(spec.default, bool):
+        return "yes" if spec.default else "no"
+    if isinstance(spec.default, int):
+        return f"{spec.default:,}"
+    return f"{spec.default:g}" if isinstance(spec.default, float) else spec.default
 
 
 def _left_out(table: Table) -> Counter[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ COMPARED = ("line", "measured", "projected", "error", "skip_reason")
 """Columns by which a table that `perfmodel compare --output` wrote is known."""
 CHOSEN = (
     *("hardware", "system", "model", "precision", "dtype", "framework", "engine", "family"),
-    *("source", "task", "n_gpus", "devices", "tp", "pp", "cp", "ep", "dp", "mbs", "gbs", "seq"),
+    *("task", "n_gpus", "devices", "tp", "pp", "cp", "ep", "dp", "mbs", "gbs", "seq"),
     *("recompute", "phase", "collective", "algorithm", "group_size"),
 )
 """Columns of measured tables that runs are told apart by."""
@@ -68,15 +69,11 @@ def comparison_of(path: Path, where: str | None = None) -> Population:
     own = {name: np.asarray(it)[scored] for name, it in columns.items()}
     found = Population(COMPARISON, total=len(body), left_out=reasons)
     numbers = {name: _numbers(it) for name, it in own.items()}
-    for name in ("measured", "projected", "error"):
-        if numbers[name] is None:
-            raise DataError(f"{path}: column '{name}' holds something else than numbers")
     # A comparison of memory is of bytes; all others are of seconds.
     unit = "B" if "projected_memory_high" in own and "projected_step_time_low" not in own else "s"
-    for name, text in (("measured", "measured"), ("projected", "projected")):
-        found.figures[name] = Figures(numbers[name], unit, text)
-    error = numbers["error"]
-    assert error is not None
+    measured, projected, error = _scored(numbers, path)
+    found.figures["measured"] = Figures(measured, unit, "measured")
+    found.figures["projected"] = Figures(projected, unit, "projected")
     found.figures["error"] = Figures(error, "1", "projected over measured, less 1")
     found.figures["absolute_error"] = Figures(np.abs(error), "1", "error without its sign")
     for name, values in numbers.items():
@@ -88,11 +85,24 @@ def comparison_of(path: Path, where: str | None = None) -> Population:
         elif part and values is not None and name == "projected_pipeline_bubble":
             found.figures[name] = Figures(values, "s", name.replace("_", " "))
     for name in (it for it in CHOSEN if it in own):
-        values = numbers[name] if numbers[name] is not None else own[name]
+        stated = numbers[name]
+        values = own[name] if stated is None else stated
         found.choices[name] = _named(values, name, f"column {name} of the table")
     label = "id" if "id" in own else "line"
     found.choices[label] = _named(own[label], label, "which row of the table")
     return _filtered(found, where)
+
+
+def _scored(
+    numbers: Mapping[str, NDArray[np.float64] | None], path: Path
+) -> list[NDArray[np.float64]]:
+    found = []
+    for name in ("measured", "projected", "error"):
+        values = numbers[name]
+        if values is None:
+            raise DataError(f"{path}: column '{name}' holds something else than numbers")
+        found.append(values)
+    return found
 
 
 def _named(values: NDArray[Any], name: str, text: str) -> Choices:

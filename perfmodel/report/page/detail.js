@@ -16,18 +16,19 @@ export function detail(view) {
     }
     const exact = population.exactAt(row) >= 0;
     const command = population.commandOf(row);
-    body.replaceChildren(
+    const parts = [
       h("header", {}, h("h2", {}, `Chosen ${population.one}`), view.rowPlace() ? h("span", { class: "badge" }, view.rowPlace()) : null),
       figures(row),
       h("dl", { class: "facts" }, population.described(row).map(([name, text]) => h("div", {}, h("dt", {}, name), h("dd", {}, text)))),
       ...(exact ? population.waterfalls.map((it) => waterfall(row, it)) : [h("p", { class: "note" }, `This ${population.one} is drawn in levels: its figures are near what stands here, and its parts are not in this page. The command below gives them.`)]),
       command ? commandLine(command) : null,
-    );
+    ];
+    body.replaceChildren(...parts.filter(Boolean));
   }
 
   function figures(row) {
     const shown = population.table.map((name) => population.get(name)).filter((it) => it && !Number.isNaN(it.value(row))).slice(0, 6);
-    return h("div", { class: "tiles small" }, shown.map((it) => h("div", { class: "tile" }, h("div", { class: "tile-name" }, it.short || it.title), h("div", { class: "tile-value" }, it.text(row)), bandWords(it, row))));
+    return h("div", { class: "tiles compact" }, shown.map((it) => h("div", { class: "tile" }, h("div", { class: "tile-name" }, it.short || it.title), h("div", { class: "tile-value" }, it.text(row)), bandWords(it, row))));
   }
 
   function bandWords(column, row) {

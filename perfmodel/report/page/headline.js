@@ -31,7 +31,7 @@ function best(population, row) {
     const limit = population.limits[it.name]?.[hardware];
     let note = limit ? `of ${it.written(limit)}` : null;
     if (ends.length && ends.every(Number.isFinite)) note = `${it.written(ends[0], 3).replace(/ \D+$/, "")}–${it.written(ends[1], 3)} (10–90 %)`;
-    return { name: at ? it.short || it.title : `best ${it.short || it.title}`, value: it.text(row), note };
+    return { name: at ? it.short || it.title : `${population.judged ? "best" : "longest"} ${it.short || it.title}`, value: it.text(row), note };
   });
 }
 

@@ -100,7 +100,7 @@ function showTab(panels, number, tell = false) {
 
 function nameTheme(button) {
   const now = document.documentElement.dataset.theme || "auto";
-  button.textContent = { auto: "Theme: as the system", light: "Theme: light", dark: "Theme: dark" }[now];
+  button.textContent = { auto: "Theme: system", light: "Theme: light", dark: "Theme: dark" }[now];
 }
 
 function setTheme(button) {

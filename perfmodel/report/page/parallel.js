@@ -5,7 +5,7 @@ import { colours } from "./colours.js";
 import { behind, h, plainTable, s, sharpen } from "./dom.js";
 import { whole } from "./format.js";
 
-const MOST_AXES = Math.max(6, Math.min(14, Math.floor(innerWidth / 100)));
+const MOST_AXES = innerWidth < 640 ? 10 : Math.max(6, Math.min(14, Math.floor(innerWidth / 100)));
 const MOST_LABELS = 40;
 const BINS = 40;
 const BEST = 24;
@@ -70,7 +70,7 @@ export function parallel(view) {
     const best = filters.best(rank, BEST).reverse();
     best.forEach((row, at) => thread(context, row, theme.strong, 0.15 + (0.5 * at) / BEST, 1.3));
     if (view.row !== null) thread(context, view.row, theme.ink, 1, 2.4);
-    note.textContent = `Bundles are ${population.many} that pass, grey ones all; the best ${best.length} by ${rank.title} are single lines${view.row === null ? "" : ", the chosen one the darkest"}. Drag along an axis, or move its ends with the arrow keys, to filter; double-click frees it.`;
+    note.textContent = `Bundles are ${population.many} that pass, grey ones all; the first ${best.length} by ${rank.title} are single lines${view.row === null ? "" : ", the chosen one the darkest"}. Drag along an axis, or move its ends with the arrow keys, to filter; double-click frees it.`;
   }
 
   function point(axis, at) {

@@ -30,7 +30,7 @@ export function scatter(view) {
   const legend = h("div", { class: "legend" });
   const note = h("p", { class: "note" });
   const controls = h("div", { class: "controls" });
-  const table = behind(compares ? "The best projected runs as a table" : "The front as a table", frontTable);
+  const table = behind(population.judged ? "The front as a table" : `The first ${population.many} as a table`, frontTable);
   let [front, scales] = [[], null];
 
   function draw() {
@@ -52,7 +52,7 @@ export function scatter(view) {
     const points = filters.count <= MOST_POINTS;
     if (points) drawPoints(context, x, y, group, theme);
     else drawDensity(context, x, y, width, height);
-    front = compares ? [] : frontOf(filters, x, y);
+    front = population.judged ? frontOf(filters, x, y) : [];
     drawOver(x, y, width, height, theme);
     legend.replaceChildren(...legendOf(points ? group : null, points, theme));
     const drawn = points ? `${whole(filters.count)} points, one for each ${population.one}.` : `${whole(filters.count)} ${population.many} as their density: the deeper the colour, the more in one place.`;
@@ -62,7 +62,7 @@ export function scatter(view) {
   }
 
   function drawPoints(context, x, y, group, theme) {
-    const size = filters.count > 4000 ? 2 : filters.count > 600 ? 3 : 5;
+    const size = filters.count > 4000 ? 2 : filters.count > 600 ? 3 : filters.count > 100 ? 5 : 8;
     context.globalAlpha = filters.count > 4000 ? 0.45 : filters.count > 600 ? 0.6 : 0.85;
     for (let at = 0; at < filters.count; at += 1) {
       const row = filters.rows[at];
@@ -129,7 +129,7 @@ export function scatter(view) {
     };
     root.append("g").attr("class", "axis").attr("aria-hidden", "true").attr("transform", `translate(0,${height - MARGIN.bottom + 2})`).call(ticks(scales.x, x, d3.axisBottom, width < 480 ? 4 : 7));
     root.append("g").attr("class", "axis").attr("aria-hidden", "true").attr("transform", `translate(${MARGIN.left - 4},0)`).call(ticks(scales.y, y, d3.axisLeft, 6));
-    const words = (column, more, less) => column.title + (compares ? "" : `, ${column.larger ? more : less} is better`);
+    const words = (column, more, less) => column.title + (!population.judged ? "" : `, ${column.larger ? more : less} is better`);
     svg.append(
       s("text", { class: "axis-title", x: width - MARGIN.right, y: height - 6, "text-anchor": "end" }, words(x, "more →", "← less")),
       s("text", { class: "axis-title", x: 4, y: 14 }, words(y, "more ↑", "less ↓")),
@@ -239,14 +239,14 @@ export function scatter(view) {
 
   function frontTable() {
     const [x, y] = [population.get(state.x), population.get(state.y)];
-    const rows = compares ? filters.best(population.get("absolute_error"), 200, false) : front.slice(0, 200);
+    const rows = population.judged ? front.slice(0, 200) : filters.best(population.get(view.rank), 200);
     const names = population.choices.filter((it) => it.name !== "fits");
     return plainTable([x.title, y.title, ...names.map((it) => it.short || it.title)], rows.map((row) => [x.text(row), y.text(row), ...names.map((it) => it.text(row))]));
   }
 
   function legendOf(group, points, theme) {
     const items = [];
-    if (!compares) items.push(h("span", { class: "key" }, h("span", { class: "key-line" }), "no other one is better in both"));
+    if (population.judged) items.push(h("span", { class: "key" }, h("span", { class: "key-line" }), "no other one is better in both"));
     if (group && points) group.labels.forEach((label, at) => items.push(h("span", { class: "key" }, h("span", { class: "key-dot", style: { background: theme.groups[at % MOST_GROUPS] } }), label)));
     if (compares && state.x === "measured" && state.y === "projected") items.push(h("span", { class: "key" }, "solid: equal; dashed: 10 % more and less"));
     return items;
@@ -262,7 +262,7 @@ export function scatter(view) {
   view.onShow(draw, frame);
   filters.onChange(() => view.later(draw));
   view.onSelect(() => view.later(drawChosen));
-  const words = compares ? "Projected against measured" : "Trade-offs";
+  const words = compares ? "Projected against measured" : population.judged ? "Trade-offs" : "Two figures";
   const presets = trades.length > 1 ? h("div", { class: "presets", role: "group", "aria-label": "Pairs of figures" }, trades.map(([x, y]) => h("button", { type: "button", class: "quiet small", onclick: () => { Object.assign(state, { x, y }); sync(); draw(); } }, `${population.get(y).short} / ${population.get(x).short}`))) : null;
   function sync() {
     const selects = controls.querySelectorAll("select");

@@ -37,7 +37,7 @@ export function sides(view) {
     const banded = answer && population.bands[answer.name] ? answer : null;
     const reach = banded && span(banded, codes.map((code) => best[code]));
     const parts = waterfall && waterfall.parts.length > 1;
-    const heads = [by.title, population.many, compares ? "worst error" : `best ${rank.short || rank.title}`];
+    const heads = [by.title, population.many, compares ? "worst error" : `${population.judged ? "best" : "longest"} ${rank.short || rank.title}`];
     if (compares) heads.push("mean error");
     if (banded) heads.push(`${banded.short || banded.title}, 10 to 90 %`);
     const figures = population.table.map((name) => population.get(name)).filter((it) => it && it !== rank && it !== banded);

@@ -1,7 +1,6 @@
 // The best rows as a table: sorted by any figure, chosen by pointer or keyboard.
 
 import { h } from "./dom.js";
-import { plural } from "./format.js";
 
 const STEP = 20;
 
@@ -11,14 +10,14 @@ export function bestTable(view) {
   const body = h("tbody", {});
   const head = h("tr", {});
   const more = h("button", { type: "button", class: "quiet", onclick: () => { shown += STEP; draw(); } });
-  const table = h("table", { class: "best" }, h("caption", { class: "sr" }, `The best ${population.many}`), h("thead", {}, head), body);
+  const table = h("table", { class: "best" }, h("caption", { class: "sr" }, population.heading), h("thead", {}, head), body);
   const note = h("p", { class: "note" });
   let columns = [];
 
   function heads() {
     const choices = population.choices.filter((it) => it.name !== "fits" || filters.active.get("fits") === undefined);
     const figures = population.table.map((name) => population.get(name)).filter(Boolean);
-    columns = [...choices, ...figures];
+    columns = innerWidth < 640 || population.kind === "comparison" ? [...figures, ...choices] : [...choices, ...figures];
     head.replaceChildren(
       h("th", { scope: "col", class: "place" }, "#"),
       ...columns.map((it) => {
@@ -101,11 +100,7 @@ export function bestTable(view) {
   view.onRank(draw);
   view.onSelect(mark);
   draw();
-  const title = h("h2", {}, `Best ${population.many}`);
+  const title = h("h2", {}, population.heading);
   const help = h("p", { class: "note" }, `Choose one to see where its time and memory go. Headings rank; arrow keys and Enter work, too.`);
-  return h("section", { class: "card", "aria-label": `Best ${population.many}` }, h("header", {}, title, help), h("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": `Table of the best ${population.many}` }, table), note, more);
-}
-
-export function countWords(population) {
-  return plural(population.rows, population.one, population.many);
+  return h("section", { class: "card", "aria-label": population.heading }, h("header", {}, title, help), h("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": `${population.heading}, table` }, table), note, more);
 }

@@ -16,7 +16,7 @@ import numpy as np
 from perfmodel._version import __version__
 from perfmodel.base.table import Table
 from perfmodel.report.build import page_html
-from perfmodel.report.document import NothingSelected, document
+from perfmodel.report.document import PICTURES, NothingSelected, document
 from perfmodel.report.results import population_of
 from perfmodel.report.server.question import SERVING, ControlError, Question, blamed_on
 
@@ -52,8 +52,8 @@ class Answer:
         """Rows that were projected."""
         return int(np.prod([self.table.sizes[dim] for dim in self.table["status"].dims]))
 
-    def document(self, *, pictures: bool) -> dict[str, Any]:
-        """Return what the page shows; pictures of pipelines take a second.
+    def document(self, pictures: int = PICTURES) -> dict[str, Any]:
+        """Return what the page shows, with pictures of the pipelines of the best.
 
         Raises
         ------
@@ -78,7 +78,7 @@ class Answer:
 
     def report(self) -> str:
         """Return the page of `perfmodel report`."""
-        return page_html(self.document(pictures=True))
+        return page_html(self.document())
 
     def launch(self, row: int, software: str) -> str:
         """Return what starts a row of the document, as `perfmodel launch` writes it.
@@ -221,10 +221,10 @@ def _framework(name: str) -> Framework:
     return load_framework(name)
 
 
-def answer_json(found: Answer, *, pictures: bool) -> bytes:
+def answer_json(found: Answer, pictures: int) -> bytes:
     """Return an answer as the page takes it: ``count``, ``seconds`` and ``document``."""
     began = time.perf_counter()
-    shown = found.document(pictures=pictures)
+    shown = found.document(pictures)
     seconds = found.seconds + time.perf_counter() - began
     text = json.dumps(
         {"count": found.count, "seconds": round(seconds, 4), "document": shown},

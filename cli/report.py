@@ -1,0 +1,92 @@
+"""``perfmodel report``: results as one page for a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
+from perfmodel.cli.shared import options
+from perfmodel.cli.shared.costs import cost_options
+from perfmodel.cli.shared.printing import activity, print_json, remark
+from perfmodel.cli.shared.types import WholeRange
+
+
+@click.command("report", cls=Command, short_help="Show results as one page.")
+@click.argument("files", metavar="FILE…", nargs=-1, required=True, type=click.Path())
+@options.option(
+    "--where",
+    section="Selection",
+    metavar="EXPR",
+    help="Filter over variables and strategy fields, as in 'perfmodel best': only these rows are "
+    "in the page.",
+)
+@options.option(
+    "--top",
+    section="Selection",
+    type=WholeRange(1),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Rows of the table of the best; a button shows more.",
+)
+@cost_options
+@options.option(
+    "--title", section=options.OUTPUT, metavar="TEXT", help="Heading.  [default: of the first FILE]"
+)
+@options.output_option("FILE.html", "The page, written completely or not at all.", required=True)
+@options.json_option
+@options.verbosity_options
+@click.pass_context
+def report_command(
+    ctx: click.Context,
+    files: tuple[str, ...],
+    where: str | None,
+    top: int,
+    costs: Mapping[str, Any],
+    title: str | None,
+    output: str,
+    as_json: bool,
+) -> None:
+    """Write results as one HTML page that needs no network.
+
+    FILE is what 'perfmodel sweep', 'project', 'serve', 'wafer' or 'simulate' wrote with -o
+    (.nc, .zarr), or 'perfmodel compare' with --output (.csv). Several of one kind stand side by
+    side; kinds have tabs. The page ranks, filters and draws: trade-offs, every choice at once,
+    heat maps, where time and memory go, the pipeline of a step, and what it all rests on.
+
+    \b
+    Examples:
+      perfmodel report sweep.nc -o report.html
+      perfmodel report h100.nc b200.nc -o report.html --title 'Which machine?'
+      perfmodel report sweep.nc -o report.html --where 'devices <= 512' --price 2.5 --tokens 15e12
+      perfmodel report serve.nc errors.csv -o report.html --json
+
+    At most 5 MB: of many strategies the page holds what it draws as levels, and exact numbers of
+    the best; it says which.
+
+    Exit codes: 0 done, 1 failure, 2 wrong input, 3 no row has an answer and passes the
+    filter.
+    """
+    from perfmodel.report.build import check_page_path, write_report
+    from perfmodel.report.document import NothingSelected
+
+    check_page_path(output)
+    try:
+        with activity(f"writing {output}"):
+            written = write_report(
+                files, output, title=title, where=where, costs=dict(costs), top=top
+            )
+    except NothingSelected as nothing:
+        click.echo(f"perfmodel: {nothing}", err=True)
+        ctx.exit(EXIT_NOTHING_FITS)
+    if as_json:
+        from perfmodel.base.variables import SCHEMA_VERSION
+
+        print_json({"schema_version": SCHEMA_VERSION, **written})
+    for it in written["populations"]:
+        if it["selection"]:
+            remark(f"note: {it['selection']}")
+    remark(f"wrote {output} ({written['bytes'] / 1e6:.1f} MB)")
