@@ -83,7 +83,8 @@ def main() -> None:
         print(json.dumps(document, indent=2))
         return
     print(
-        f"{min(counts):,} to {max(counts):,} strategies: {1e3 * document['seconds']:.0f} ms an answer "
+        f"{min(counts):,} to {max(counts):,} strategies: "
+        f"{1e3 * document['seconds']:.0f} ms an answer "
         f"(median of {options.answers}, at most {1e3 * max(seconds):.0f}), "
         f"{1e3 * document['cpu_seconds']:.0f} ms of CPU, {document['bytes']:,} B\n"
         f"first answer {first:.1f} s after the command\n"

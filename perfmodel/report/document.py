@@ -224,9 +224,7 @@ def _part_title(name: str, strip: Sequence[str]) -> str:
     return name.replace("_", " ")
 
 
-def _pictures(
-    sources: Sequence[Source], part: Population, rank: str, most: int
-) -> dict[str, Any]:
+def _pictures(sources: Sequence[Source], part: Population, rank: str, most: int) -> dict[str, Any]:
     """Return pictures of the pipelines of the best strategies, and of the best of each hardware."""
     if part.kind is not TRAINING or not most:
         return {}

@@ -167,14 +167,14 @@ def _served(question: Question, progress: Callable[[int], None] | None) -> Table
     rows = _hardware(question.hardware)
     with blamed_on("model"):
         model = _model(question.model, mtp="stated")
-    formats = ("weight_precision", "activation_precision")
     with blamed_on("devices"):
         grid = serving_grid(
             model,
             rows,
             engine=question.engine,
             devices=question.devices,
-            **dict.fromkeys(formats, question.served_precision),
+            weight_precision=question.served_precision,
+            activation_precision=question.served_precision,
         )
     clients = np.unique(np.geomspace(1, question.concurrency, CONCURRENCIES).round())
     with blamed_on("concurrency"):

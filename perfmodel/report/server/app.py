@@ -142,6 +142,7 @@ def make_app(offer: Offer | None = None, *, warm: bool = True) -> Starlette:
     app = Starlette(
         routes=[
             Route("/", page),
+            Route("/favicon.ico", _nothing),
             Route("/api/results", results, methods=["POST"]),
             Route("/api/status", status),
             Route("/download/{what}", download),
@@ -232,6 +233,10 @@ def _file(
             raise ControlError("", f"'{software[:40]}' is not one of {', '.join(MODULES)}")
         return "launch.txt", "text/plain", lambda it: it.launch(int(row), software)
     raise ControlError("", f"there is no file '{html.escape(wanted[:40])}'")
+
+
+async def _nothing(request: Request) -> Response:
+    return Response(status_code=204)
 
 
 async def _superseded(request: Request, error: Exception) -> Response:

@@ -269,7 +269,8 @@
     if (!now || performance.now() - now.since < 500 || now.pictures) return;
     try {
       const { doing, seconds } = await (await fetch("api/status")).json();
-      if (asking.now === now && doing) tell(`${doing}… ${seconds.toFixed(0)} s`, true);
+      const why = doing === "projecting" && seconds > 4 ? " (kernels of a new kind are compiled once)" : "";
+      if (asking.now === now && doing) tell(`${doing}… ${seconds.toFixed(0)} s${why}`, true);
     } catch {
       // send() says so
     }

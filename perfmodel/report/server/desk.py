@@ -8,11 +8,11 @@ answered is given up at the next chunk of strategies.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any, TypeVar
 
 from perfmodel.kernels import work
@@ -45,7 +45,7 @@ class Desk:
     def __init__(self, offer: Offer) -> None:
         self.offer = offer
         self._free = asyncio.Lock()
-        self._latest: OrderedDict[str, object] = OrderedDict()
+        self._latest: OrderedDict[str, threading.Event] = OrderedDict()
         self._kept: OrderedDict[Question, Answer] = OrderedDict()
         self._doing = ""
         self._since = 0.0
@@ -63,9 +63,7 @@ class Desk:
         async with self._free:
             await self._run(doing, lambda: self._answer(question, threading.Event(), compiled=True))
 
-    async def ask(
-        self, page: str, question: Question, then: Callable[[Answer], Result]
-    ) -> Result:
+    async def ask(self, page: str, question: Question, then: Callable[[Answer], Result]) -> Result:
         """Return what becomes of the answer to a question.
 
         Parameters
@@ -85,7 +83,7 @@ class Desk:
         """
         gone = threading.Event()
         if page:
-            if isinstance(before := self._latest.pop(page, None), threading.Event):
+            if before := self._latest.pop(page, None):
                 before.set()
             self._latest[page] = gone
             while len(self._latest) > PAGES:
@@ -98,8 +96,7 @@ class Desk:
     async def _run(self, doing: str, task: Callable[[], Result]) -> Result:
         self._doing, self._since = doing, time.monotonic()
         try:
-            # A request that was given up still ends what it began, so that work is never doubled.
-            return await asyncio.shield(asyncio.to_thread(task))
+            return await in_thread(task)
         finally:
             self._doing = ""
 
@@ -123,8 +120,27 @@ class Desk:
         return found
 
 
-def as_json(question: Question) -> dict[str, Any]:
-    """Return a question as a page states it."""
-    found = asdict(question)
-    del found["filter"]
-    return {name: list(it) if isinstance(it, tuple) else it for name, it in found.items()}
+async def in_thread(task: Callable[[], Result]) -> Result:
+    """Return what a task returns that runs in a thread, for which the process does not wait to end.
+
+    (It would with `asyncio.to_thread`, and compiling takes half a minute.)
+    """
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[Result] = loop.create_future()
+
+    def settle(set_it: Callable[[Any], None], value: Any) -> None:
+        if not found.done():
+            set_it(value)
+
+    def run() -> None:
+        try:
+            result = task()
+        except BaseException as error:
+            outcome: tuple[Callable[[Any], None], Any] = (found.set_exception, error)
+        else:
+            outcome = (found.set_result, result)
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(settle, *outcome)
+
+    threading.Thread(target=run, daemon=True).start()
+    return await found

@@ -39,7 +39,9 @@ def run_page(
 
         from perfmodel.report.server.app import make_app
     except ImportError:
-        raise DataError("the page needs starlette and uvicorn: pip install 'perfmodel[ui]'") from None
+        raise DataError(
+            "the page needs starlette and uvicorn: pip install 'perfmodel[ui]'"
+        ) from None
     listening = bound(port)
     link = f"http://{HOST}:{listening.getsockname()[1]}/"
     config = uvicorn.Config(
