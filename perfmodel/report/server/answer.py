@@ -17,6 +17,7 @@ from perfmodel._version import __version__
 from perfmodel.base.table import Table
 from perfmodel.report.build import page_html
 from perfmodel.report.document import PICTURES, NothingSelected, document
+from perfmodel.report.packing import EFFORT
 from perfmodel.report.results import population_of
 from perfmodel.report.server.question import SERVING, ControlError, Question, blamed_on
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 MOST_PAIRS = 400_000
 """Strategies times hardware that a page is answered with."""
+LITTLE = 1
+"""Effort that goes into the size of what only this machine reads."""
 CONCURRENCIES = 24
 """Loads up to the one that is asked for, from one request on, evenly in the logarithm."""
 
@@ -224,6 +227,7 @@ def _framework(name: str) -> Framework:
 def answer_json(found: Answer, pictures: int) -> bytes:
     """Return an answer as the page takes it: ``count``, ``seconds`` and ``document``."""
     began = time.perf_counter()
+    EFFORT.set(LITTLE)  # of this thread, which ends with its answer
     shown = found.document(pictures)
     seconds = found.seconds + time.perf_counter() - began
     text = json.dumps(

@@ -117,7 +117,7 @@
     const summary = el("summary", { id: `ask-${field.name}`, "aria-describedby": `error-${field.name}` });
     const boxes = about.choices[field.name].map((it) => el("input", { type: "checkbox", value: it, onchange: change }));
     const items = el("div", { class: "ask-items", role: "group", "aria-label": field.title }, ...boxes.map((box) => el("label", {}, box, box.value)));
-    const details = el("details", { class: "ask-list" }, summary, items);
+    const details = el("details", { class: "ask-list", "aria-label": field.title }, summary, items);
     const shown = (values) => {
       summary.textContent = values.join(", ") || "none";
       summary.setAttribute("aria-label", `${field.title}: ${summary.textContent}`);
