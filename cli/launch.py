@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,7 @@ from perfmodel.cli.shared.launch_file import (
 from perfmodel.cli.shared.models import READING, model_option, say_remarks
 from perfmodel.cli.shared.picked import SWEPT, given_options, pick_options, picked_row
 from perfmodel.cli.shared.printing import print_json, remark
-from perfmodel.cli.shared.served_launch import SERVERS, chosen_pools, row_lines
+from perfmodel.cli.shared.served_launch import SERVERS
 from perfmodel.formats.launch.software import MODULES
 from perfmodel.strategy.fields import FIELDS
 
@@ -164,6 +163,7 @@ def _launch_servers(
 ) -> None:
     """Write the commands that start the workers of a deployment."""
     from perfmodel.base.variables import SCHEMA_VERSION
+    from perfmodel.export.launch import chosen_by, pools_of_row, served_lines
     from perfmodel.formats.launch.served import engine_module, format_served
     from perfmodel.software.engine import load_engine
 
@@ -174,12 +174,12 @@ def _launch_servers(
         what = "mappings of meshes" if "mapping" in table.sizes else "training steps"
         raise DataError(f"'{file}' holds {what}; {software} runs what 'perfmodel serve' finds")
     wanted = load_engine(software).engine
-    pools = chosen_pools(row, table.attrs, file)
+    pools = pools_of_row(row, table.attrs, file)
     notes = []
     if pools[0].engine != wanted:
         pools = [replace(pool, engine=wanted) for pool in pools]
         notes.append(f"projected as {row['engine']}; {software} schedules and computes otherwise")
-    said = row_lines(row, pools[0].model, file, *picked[:3])
+    said = served_lines(row, pools[0].model, chosen_by(picked[0], file, picked[1], picked[2]))
     text = format_served(pools, [*said, *notes, f"written by perfmodel {__version__}"])
     if as_json:
         keys = [engine_module(wanted).keys_of(pool) for pool in pools]
@@ -216,52 +216,21 @@ def _picked(
     ctx: click.Context, file: str, pick: int, by: str, where: str | None, everything: bool
 ) -> tuple[Launch, list[str]]:
     """Return the chosen strategy of a sweep, and lines that say which it is."""
-    from perfmodel.base.provenance import record_of
-    from perfmodel.base.units import format_gib, format_time
-    from perfmodel.formats.launch.describe import Launch
-    from perfmodel.model.record import model_from_record
-    from perfmodel.software.framework import framework_of_record
+    from perfmodel.export.launch import chosen_by, launch_of_row
 
     table, row = picked_row(ctx, file, pick, by, where, everything)
     if "deployment" in table.sizes:
         raise DataError(
             f"'{file}' holds served models; --for {', '.join(SERVERS)} writes what starts them"
         )
-    try:
-        provenance = json.loads(table.attrs["provenance"])
-        model = model_from_record(record_of(provenance, "model", row.get("model")))
-        facts = record_of(provenance, "framework", row.get("framework"))
-        framework = framework_of_record(facts)
-        system = provenance["hardware"][row["hardware"]]["system"]
-        devices = int(row.get("devices", table.attrs["devices"]))
-    except (KeyError, RecursionError, TypeError, ValueError) as error:
-        raise DataError(
-            f"'{file}' does not say what was swept ({error}); results written as .nc do"
-        ) from None
-    strategy = {spec.name: row[spec.name] for spec in FIELDS}
-    network = system.get("network") or [{}]
-    launch = Launch(
-        strategy,
-        framework,
-        model,
-        devices,
-        _nodes(devices, int(system.get("devices_per_node", 0))),
-        _nodes(devices, int(network[0].get("size", 0))),
-    )
-    return launch, [
-        f"{model.name} on {devices:,} devices of {row['hardware']}: number {pick} of {file} by {by}"
-        + (f" where {where}" if where else ""),
-        f"projected as {framework.name}: {format_time(row['step_time'])} a step, "
-        f"{row[RATE]:,.0f} tokens/s and device, "
-        f"{100 * row['model_flops_utilization']:.1f} % model FLOPs utilization, "
-        f"{format_gib(row['memory_total'])} a device",
-    ]
+    return launch_of_row(table, row, file, chosen_by(pick, file, by, where))
 
 
 def _stated(
     ctx: click.Context, problem: Mapping[str, Any], preset: str
 ) -> tuple[Launch, list[str]]:
     """Return the strategy that the options name, and lines that say which it is."""
+    from perfmodel.export.launch import filled_nodes
     from perfmodel.formats.launch.describe import Launch
     from perfmodel.strategy.single import one_strategy
 
@@ -288,8 +257,8 @@ def _stated(
         framework,
         model,
         devices,
-        _nodes(devices, per_node or 8),
-        _nodes(devices, domain or per_node or 8),
+        filled_nodes(devices, per_node or 8),
+        filled_nodes(devices, domain or per_node or 8),
         remarks=read.remarks if read is not None else (),
     )
     return launch, [f"{model.name} on {devices:,} devices{where}, as {framework.name}"]
@@ -298,11 +267,6 @@ def _stated(
 def _hardware(name: str, settings: Mapping[str, Any]) -> Hardware:
     (hardware,), _ = load_rows([name], of_hardware(settings), {})
     return hardware
-
-
-def _nodes(devices: int, each: int) -> int:
-    """Return the devices of a node: those of the profile where the run fills nodes."""
-    return each if each and devices % each == 0 else devices
 
 
 def _document(software: str, launch: Launch, notes: list[str]) -> dict[str, Any]:

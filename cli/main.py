@@ -53,6 +53,7 @@ COMMANDS = {
     ),
     "plot": ("perfmodel.cli.plot.group:plot_group", "Draw figures of results and workloads."),
     "simulate": ("perfmodel.cli.simulate.command:simulate_command", "Run a workload on a network."),
+    "ui": ("perfmodel.cli.ui:ui_command", "Open a page with controls."),
     "hardware": ("perfmodel.cli.hardware:hardware_group", "List and show hardware profiles."),
     "model": ("perfmodel.cli.model:model_group", "List and show models."),
     "software": (
@@ -64,6 +65,11 @@ COMMANDS = {
         "perfmodel.cli.calibrate:calibrate_command",
         "Fit a profile to measured kernels.",
     ),
+    "samples": (
+        "perfmodel.cli.samples:samples_command",
+        "Copy the documentation's sample files.",
+    ),
+    "doctor": ("perfmodel.cli.doctor:doctor_command", "Check this installation."),
     "completion": (
         "perfmodel.cli.completion:completion_command",
         "Print a shell completion script.",

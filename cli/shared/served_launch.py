@@ -1,64 +1,18 @@
-"""Commands that start a chosen deployment, and deployments that a command starts."""
+"""Deployments that a command starts, as options."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from perfmodel.base.errors import DataError, FormatError
+from perfmodel.base.errors import FormatError
 from perfmodel.base.files import user_path
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.printing import remark
 
-if TYPE_CHECKING:
-    from perfmodel.formats.launch.served import Workers
-
 SERVERS = ("vllm", "sglang", "tensorrt-llm")
 """Engines that a launch command can be written for."""
-
-
-def chosen_pools(row: Mapping[str, Any], attributes: Mapping[str, Any], file: str) -> list[Workers]:
-    """Return the pools of one row of served results.
-
-    Raises
-    ------
-    DataError
-        The results do not say of which model they are.
-    """
-    from perfmodel.formats.launch.served import workers_of
-    from perfmodel.model.presets import hub_names
-
-    try:
-        name = str(json.loads(attributes["provenance"])["model"]["name"])
-    except (KeyError, RecursionError, TypeError, ValueError) as error:
-        raise DataError(f"'{file}' does not say what was served ({error})") from None
-    hub = next((hub for hub, preset in hub_names().items() if preset == name), name)
-    return workers_of(row, hub)
-
-
-def row_lines(
-    row: Mapping[str, Any], model: str, file: str, pick: int, by: str, where: str | None
-) -> list[str]:
-    """Return lines that say which operating point was chosen, and what is projected of it."""
-    from perfmodel.base.units import format_time
-
-    load = (
-        f"{row['concurrency']:g} requests under way"
-        if row["concurrency"]
-        else f"{row['arrival_rate']:g} requests/s"
-    )
-    filtered = f" where {where}" if where else ""
-    return [
-        f"{model} on {row['devices']:,} devices of {row['hardware']}: "
-        f"number {pick} of {file} by {by}{filtered}",
-        f"projected for {row['input_length']:,} + {row['output_length']:,} tokens, {load}: "
-        f"{row['tokens_per_second_per_device']:,.0f} tokens/s and device, first token after "
-        f"{format_time(row['time_to_first_token_mean'])}, "
-        f"{format_time(row['time_per_output_token_mean'])} a token",
-    ]
 
 
 def read_server_file(ctx: click.Context, param: click.Parameter, value: str | None) -> None:

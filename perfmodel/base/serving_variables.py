@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from perfmodel.base.variables import Variable
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 
 QUANTILES = ("mean", "p50", "p95", "p99")
 LATENCIES: Mapping[str, str] = {

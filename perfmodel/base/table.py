@@ -101,7 +101,8 @@ class Column:
             return None
         codes = np.atleast_1d(self.attrs.get("flag_values", ())).tolist()
         names = str(meanings).split()
-        if not codes or len(codes) != len(names) or not set(codes) <= set(range(MOST_CODES)):
+        sound = all(isinstance(code, int) and 0 <= code < MOST_CODES for code in codes)
+        if not codes or len(codes) != len(names) or not sound:
             raise DataError(f"damaged column {self!r}: {len(codes)} codes for {len(names)} labels")
         found = dict(zip(codes, names, strict=True))
         return tuple(found.get(code, "") for code in range(max(found) + 1))

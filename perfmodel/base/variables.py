@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-SCHEMA_VERSION = "1.1"
+SCHEMA_VERSION = "1.2"
 RATE = "tokens_per_second_per_device"
 """What results are ranked by where nothing else is said."""
 SEARCHED_BY = (RATE, "step_time", "model_flops_utilization")

@@ -73,6 +73,7 @@ def document(
     costs: Mapping[str, Any] | None = None,
     top: int = 10,
     room: int = ROOM,
+    pictures: int = PICTURES,
 ) -> dict[str, Any]:
     """Return results as one document of plain dictionaries, lists, texts and numbers.
 
@@ -93,6 +94,8 @@ def document(
         Rows of the table of the best.
     room : int
         Bytes that packed columns may take.
+    pictures : int
+        Best strategies whose pipelines are drawn, each of which takes some tenths of a second.
 
     Raises
     ------
@@ -125,25 +128,29 @@ def document(
     return {
         "title": str(heading or first.population.kind.title),
         "perfmodel": __version__,
-        "populations": _populations(groups, top, room - len(json.dumps(provenance)), where),
+        "populations": _populations(
+            groups, top, room - len(json.dumps(provenance)), where, pictures
+        ),
         "provenance": provenance,
     }
 
 
 def _populations(
-    groups: Mapping[str, Sequence[Source]], top: int, room: int, where: str | None
+    groups: Mapping[str, Sequence[Source]], top: int, room: int, where: str | None, pictures: int
 ) -> list[dict[str, Any]]:
     """Return all populations, the smallest first in taking of the room what it needs."""
     counts = {key: sum(it.population.count for it in its) for key, its in groups.items()}
     found = {}
     for number, key in enumerate(sorted(groups, key=counts.__getitem__)):
-        found[key] = _population_document(groups[key], top, room // (len(groups) - number), where)
-        room -= len(json.dumps(found[key]))
+        share = room // (len(groups) - number)
+        found[key] = _population_document(groups[key], top, share, where, pictures)
+        if number + 1 < len(groups):
+            room -= len(json.dumps(found[key]))
     return [found[key] for key in groups]
 
 
 def _population_document(
-    sources: Sequence[Source], top: int, room: int, where: str | None
+    sources: Sequence[Source], top: int, room: int, where: str | None, pictures: int
 ) -> dict[str, Any]:
     whole = joined([it.population for it in sources], [it.name for it in sources])
     kind = whole.kind
@@ -178,7 +185,7 @@ def _population_document(
         ],
         "columns": columns,
         "exact": exact,
-        "pictures": _pictures(sources, part, rank),
+        "pictures": _pictures(sources, part, rank, pictures),
         "rank": rank,
         "judged": rank not in SLOWEST_FIRST,
         "answer": kind.answer,
@@ -217,16 +224,16 @@ def _part_title(name: str, strip: Sequence[str]) -> str:
     return name.replace("_", " ")
 
 
-def _pictures(sources: Sequence[Source], part: Population, rank: str) -> dict[str, Any]:
+def _pictures(sources: Sequence[Source], part: Population, rank: str, most: int) -> dict[str, Any]:
     """Return pictures of the pipelines of the best strategies, and of the best of each hardware."""
-    if part.kind is not TRAINING:
+    if part.kind is not TRAINING or not most:
         return {}
     order = part.best_first(part.fitting(), rank)
-    chosen = list(order[:PICTURES])
+    chosen = list(order[:most])
     for name in ("hardware", "file", "framework", "model"):
         if name in part.choices:
             at = np.unique(part.choices[name].codes[order], return_index=True)[1]
-            chosen += list(order[at[:PICTURES]])
+            chosen += list(order[at[:most]])
     files = part.choices["file"].codes if "file" in part.choices else np.zeros(part.count, int)
     found: dict[str, Any] = {}
     room = ROOM_OF_PICTURES

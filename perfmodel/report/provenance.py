@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
@@ -52,28 +53,35 @@ def table_provenance(name: str, table: Table, facts: Facts) -> dict[str, Any]:
     facts = facts + [
         [key.replace("_", " "), _text(attrs[key])] for key in SHOWN if attrs.get(key) is not None
     ]
+    levels = trust_by_hardware(table) if TRUST in table else {}
+    stated, hardware, more = _stated(str(attrs.get("provenance", "{}")), json.dumps(levels))
+    facts += stated
+    if attrs.get("cost"):
+        facts.append(["cost assumes", _text(attrs["cost"])])
+    return {"name": name, "facts": facts, "hardware": hardware, "more_hardware": more}
+
+
+@functools.lru_cache(maxsize=16)
+def _stated(text: str, trust: str) -> tuple[Facts, list[dict[str, Any]], int]:
+    """Return facts of versions and model, profiles, and how many more of these there are.
+
+    Sweeps of one model and machine after another (`perfmodel.report.server`) state the same.
+    """
+    levels = json.loads(trust)
     try:
-        found = json.loads(attrs.get("provenance", "{}"))
-    except (RecursionError, TypeError, ValueError):
+        found = json.loads(text)
+    except (RecursionError, ValueError):
         found = {}
     if not isinstance(found, dict):
         found = {}
-    facts += [[f"{key} (version)", str(it)] for key, it in _mapping(found.get("versions")).items()]
+    facts = [[f"{key} (version)", str(it)] for key, it in _mapping(found.get("versions")).items()]
     facts += _model_facts(_mapping(found.get("model")))
-    if attrs.get("cost"):
-        facts.append(["cost assumes", _text(attrs["cost"])])
-    levels = trust_by_hardware(table) if TRUST in table else {}
     profiles = _mapping(found.get("hardware"))
-    listed = list(profiles.items())[:MOST_HARDWARE]
-    return {
-        "name": name,
-        "facts": facts,
-        "hardware": [
-            _hardware(str(row), _mapping(profile), levels.get(str(row), {}))
-            for row, profile in listed
-        ],
-        "more_hardware": len(profiles) - len(listed),
-    }
+    listed = [
+        _hardware(str(row), _mapping(profile), levels.get(str(row), {}))
+        for row, profile in list(profiles.items())[:MOST_HARDWARE]
+    ]
+    return facts, listed, len(profiles) - len(listed)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -52,12 +52,16 @@ AT_ONCE = 2**20  # rows of stored results that are read at a time
 def open_table(path: str | Path) -> Table:
     """Open a stored sweep; values are read when they are used.
 
+    Files of earlier versions of the schema come in the present layout
+    (`perfmodel.sweeps.migration`).
+
     Raises
     ------
     DataError
-        The file is missing, is not netCDF, or is not a sweep of this schema.
+        The file is missing, is not netCDF, or is not a sweep of this schema or an older one.
     """
     from perfmodel.sweeps.files import read_zarr
+    from perfmodel.sweeps.migration import to_present
     from perfmodel.sweeps.netcdf import read_netcdf
 
     source = user_path(path)
@@ -66,14 +70,7 @@ def open_table(path: str | Path) -> Table:
         what = "is a folder" if source.is_dir() else "does not exist"
         raise DataError(f"results file '{source}' {what}; 'perfmodel sweep -o FILE.nc' writes one")
     table = read_zarr(source) if in_folder else read_netcdf(source)
-    missing = subject_of(table).required - set(table.variables)
-    version = str(table.attrs.get("schema_version", ""))
-    if missing or not version.startswith("1."):
-        raise DataError(
-            f"'{source}' is not a perfmodel sweep "
-            f"(schema version {version or 'absent'}, expected 1.x)"
-        )
-    return table
+    return to_present(table, source)
 
 
 def as_table(results: Table | xr.Dataset) -> Table:

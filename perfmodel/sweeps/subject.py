@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.base import serving_variables
-from perfmodel.base.variables import COSTS, RATE, Variable
+from perfmodel.base import serving_variables, wafer_variables
+from perfmodel.base.variables import COSTS, RATE, SCHEMA_VERSION, Variable
 from perfmodel.serving import fields as serving_fields
 from perfmodel.strategy.fields import FIELDS
 from perfmodel.wafer import fields as wafer_fields
@@ -40,6 +40,8 @@ class Subject:
         What `perfmodel.sweeps.cost.add_cost` adds.
     verb : str
         Command that makes such results.
+    schema : str
+        Version of their layout ("1.2"), which files state.
     """
 
     dims: tuple[str, ...]
@@ -50,6 +52,7 @@ class Subject:
     of_all: tuple[str, ...]
     costs: Mapping[str, Variable]
     verb: str
+    schema: str
 
     @property
     def numbered(self) -> tuple[str, ...]:
@@ -66,6 +69,7 @@ TRAINING = Subject(
     ("model", "framework", "devices"),
     COSTS,
     "sweep",
+    SCHEMA_VERSION,
 )
 SERVING = Subject(
     ("deployment", "hardware", "load"),
@@ -80,6 +84,7 @@ SERVING = Subject(
     ("model",),
     serving_variables.COSTS,
     "serve",
+    serving_variables.SCHEMA_VERSION,
 )
 WAFER = Subject(
     ("mapping", "hardware", "phase"),
@@ -91,6 +96,7 @@ WAFER = Subject(
     ("model",),
     {},
     "wafer",
+    wafer_variables.SCHEMA_VERSION,
 )
 
 SENSITIVITY = Subject(

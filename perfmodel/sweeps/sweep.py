@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -358,7 +359,7 @@ def _add_derived(table: Table, problems: Sequence[Problem], rows: Sequence[Hardw
 def _attributes(problems: Sequence[Problem], rows: Sequence[Hardware]) -> dict[str, Any]:
     """Return what holds for the whole table; of several models, all in one."""
     named = {problem.model.name: problem.model for problem in problems}
-    models = {name: dataclasses.asdict(it) for name, it in named.items()}
+    models = {name: _record(it) for name, it in named.items()}
     used = {problem.framework.name: problem.framework for problem in problems}
     software = {name: dataclasses.asdict(it) for name, it in used.items()}
     devices = list(dict.fromkeys(problem.grid.devices for problem in problems))
@@ -380,6 +381,12 @@ def _attributes(problems: Sequence[Problem], rows: Sequence[Hardware]) -> dict[s
         "mtp_layers": _alone([len(model["mtp_layers"]) for model in models.values()]),
         "provenance": json.dumps(provenance),
     }
+
+
+@functools.lru_cache(maxsize=8)
+def _record(model: ModelSpec) -> dict[str, Any]:
+    """Return a model as plain values, which takes as long as a thousand strategies."""
+    return dataclasses.asdict(model)
 
 
 def _alone(values: list[Any]) -> Any:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
+import io
+import re
 import subprocess
 import sys
+import tarfile
 import tomllib
 from importlib import resources
 from pathlib import Path
@@ -33,7 +37,7 @@ def test_the_package_list_names_every_folder_with_an_init_file() -> None:
     }
     # Seen through the symlinks or beside them, each package counts once.
     names = {name if name.split(".")[0] == "perfmodel" else f"perfmodel.{name}" for name in folders}
-    assert set(setuptools_table()["packages"]) == names
+    assert set(setuptools_table()["packages"]) == names | {"perfmodel.samples"}  # data alone
 
 
 @in_repository
@@ -78,6 +82,53 @@ def test_presets_and_profiles_are_there_after_installation() -> None:
     assert any(item.name == "llama.json" for item in presets.iterdir())
     assert any(item.name == "dgx-h100.toml" for item in profiles.iterdir())
     assert (resources.files("perfmodel") / "py.typed").is_file()
+    samples = resources.files("perfmodel.samples")
+    assert (samples / "launch" / "nemo.yaml").is_file()
+
+
+def archive(path: Path, names: list[str], when: int) -> None:
+    """Write a source distribution as somebody's machine makes it."""
+    with tarfile.open(path, "w:gz") as packed:
+        for name in names:
+            member = tarfile.TarInfo(name)
+            member.size, member.mtime, member.uid, member.uname = len(name), when, when, str(when)
+            member.mode = 0o755 if name.endswith(".sh") else 0o600 + when % 8
+            packed.addfile(member, io.BytesIO(name.encode()))
+
+
+@in_repository
+def test_source_distributions_depend_on_files_alone(tmp_path: Path) -> None:
+    pytest.importorskip("setuptools")
+    spec = importlib.util.spec_from_file_location("backend", ROOT / ".ci/backend.py")
+    assert spec is not None
+    assert spec.loader is not None
+    backend = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(backend)
+    for number, names in enumerate((["p/a.py", "p/run.sh"], ["p/run.sh", "p/a.py"])):
+        path = tmp_path / f"{number}.tar.gz"
+        archive(path, names, 1_000_000 + number)
+        backend.settle(path, 1_700_000_000)
+    first, second = ((tmp_path / f"{number}.tar.gz").read_bytes() for number in (0, 1))
+    assert first == second
+    with tarfile.open(tmp_path / "0.tar.gz") as packed:
+        assert [(it.name, it.mode, it.mtime) for it in packed.getmembers()] == [
+            ("p/a.py", 0o644, 1_700_000_000),
+            ("p/run.sh", 0o755, 1_700_000_000),
+        ]
+        assert packed.extractfile("p/a.py").read() == b"p/a.py"  # type: ignore[union-attr]
+
+
+@in_repository
+def test_the_lowest_versions_are_those_that_extras_and_requirements_name() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    installed = ("plot", "parquet", "zarr", "dask", "interactive", "ui", "test")
+    lines = [*project["dependencies"], *(line for name in installed for line in extras[name])]
+    lowest = dict(re.findall(r"^([\w-]+)>=([\d.]+)", "\n".join(lines), re.MULTILINE))
+    text = (ROOT / ".ci/lowest.txt").read_text(encoding="utf-8")
+    pinned = dict(re.findall(r"^([\w-]+)==([\d.]+)", text, re.MULTILINE))
+    for name, version in lowest.items():
+        assert pinned[name].startswith(version), name
 
 
 @pytest.mark.parametrize("module", ["perfmodel", "perfmodel.cli.main", "perfmodel.hwprofiles"])
