@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -61,14 +63,20 @@ def page(command: click.Command, path: list[str], level: int = 1) -> Iterator[st
 
 def told(text: str) -> Iterator[tuple[str, list[str]]]:
     """Yield a help text as paragraphs of prose, and the lines of its examples."""
-    import inspect
-
-    for block in re.split(r"\n\s*\n(?=\S)", inspect.cleandoc(text)):
-        block = block.replace("\b\n", "")
-        if block.startswith("Examples:"):
-            yield "Examples", inspect.cleandoc(block.partition("\n")[2]).splitlines()
-        else:
+    examples: list[str] = []
+    for block in re.split(r"\n\s*\n", inspect.cleandoc(text.replace("\b\n", "\n"))):
+        block = block.strip("\n")
+        if block.startswith("Examples:") or (examples and block.startswith("  ")):
+            lines = block.splitlines()[1:] if block.startswith("Examples:") else block.splitlines()
+            examples += [*([""] if examples else []), *textwrap.dedent("\n".join(lines)).split("\n")]
+            continue
+        if examples:
+            yield "Examples", examples
+            examples = []
+        if block:
             yield "", [escaped(" ".join(block.split()))]
+    if examples:
+        yield "Examples", examples
 
 
 def options(command: click.Command, context: click.Context) -> dict[str, list[tuple[str, str]]]:

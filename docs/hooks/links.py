@@ -20,6 +20,7 @@ LINK = re.compile(r"(?<!!)\[(?P<text>[^]\[]*)\]\((?P<target>[^)\s]+)\)")
 OPENING = re.compile(
     r"(?:^<!-- file: (?P<file>\S+) -->\n\n?)?^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.M | re.S
 )
+SESSION = re.compile(r'(<div class="[^"]*session[^"]*">.*?<code>)(.*?)(</code>)', re.S)
 MARK = re.compile(r"^<!-- [a-z][a-z -]*: .*? -->\n", re.M)
 ITEM = re.compile(r"^(?P<before>(?!\s*[-*] |\s*\d+\. |\s*$|\|).+)\n(?=[-*] \S)", re.M)
 PLACES = {page: name for name, (page, _) in PAGES.items()}  # where gathered pages are
@@ -60,19 +61,46 @@ def rewritten(found: re.Match[str], place: str, here: str, root: Path, files: An
     uri = PAGES[target][0] if target in PAGES else target.removeprefix("docs/")
     if (target in PAGES or uri != target) and files.get_file_from_path(uri) is not None:
         relative = posixpath.relpath(uri, posixpath.dirname(here) or ".")
-        return f"[{found['text']}]({relative}{f'#{anchor}' if anchor else ''})"
+        text = found["text"]
+        if text.endswith(posixpath.basename(name)) and name.endswith(".md"):
+            text = heading(root / target)  # a reader of the site sees no files
+        return f"[{text}]({relative}{f'#{anchor}' if anchor else ''})"
     if not (root / target).exists():
         return found[0]  # the strict build names it
     text = found["text"].strip("`")
     return f"`{target}`" if target.endswith(text) else f"{found['text']} (`{target}`)"
 
 
+def heading(path: Path) -> str:
+    """Return the first heading of a page."""
+    found = re.search(r"^# (.*)$", path.read_text(encoding="utf-8"), re.M)
+    return found[1] if found else path.stem
+
+
 def titled(found: re.Match[str]) -> str:
     """Name the file that a block is, and give sessions their language."""
     language, body = found["language"], found["body"]
-    if not language and re.search(r"^\$ ", body, re.M):
-        language = "console"
-    elif not language and body.startswith("perfmodel "):
-        language = "sh"
     title = f' title="{found["file"]}"' if found["file"] else ""
+    if language in ("", "console") and re.search(r"^\$ ", body, re.M):
+        return f"``` {{.text .session}}\n{body}```"
+    if not language and re.match(r"perfmodel |pip |make ", body):
+        language = "sh"
     return f"```{language or 'text'}{title}\n{body}```"
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Tell what a reader types in a session from what comes out."""
+    return SESSION.sub(lambda found: found[1] + typed(found[2]) + found[3], html)
+
+
+def typed(code: str) -> str:
+    """Mark the commands of a session, and the lines on which they go on."""
+    lines, goes_on = [], False
+    for line in code.split("\n"):
+        plain = line.removeprefix("<span></span>")
+        if goes_on or plain.startswith("$ "):
+            prompt = "" if goes_on else '<span class="prompt">$ </span>'
+            goes_on = plain.endswith("\\")
+            line = f'{prompt}<b class="typed">{plain.removeprefix("$ ")}</b>'
+        lines.append(line)
+    return "\n".join(lines)
