@@ -45,7 +45,12 @@ def page(command: click.Command, path: list[str], level: int = 1) -> Iterator[st
     """Yield the lines of a command, and of those in its group."""
     context = click.Context(command, info_name=" ".join(path))
     yield from (f"{'#' * level} `{' '.join(path)}`", "")
-    yield from ("```text", " ".join([" ".join(path), *command.collect_usage_pieces(context)]), "```", "")
+    yield from (
+        "```text",
+        " ".join([" ".join(path), *command.collect_usage_pieces(context)]),
+        "```",
+        "",
+    )
     for title, paragraphs in told(command.help or ""):
         if title == "Examples":
             yield from ("**Examples**", "", "```sh", *paragraphs, "```", "")
@@ -68,7 +73,10 @@ def told(text: str) -> Iterator[tuple[str, list[str]]]:
         block = block.strip("\n")
         if block.startswith("Examples:") or (examples and block.startswith("  ")):
             lines = block.splitlines()[1:] if block.startswith("Examples:") else block.splitlines()
-            examples += [*([""] if examples else []), *textwrap.dedent("\n".join(lines)).split("\n")]
+            examples += [
+                *([""] if examples else []),
+                *textwrap.dedent("\n".join(lines)).split("\n"),
+            ]
             continue
         if examples:
             yield "Examples", examples
@@ -87,7 +95,9 @@ def options(command: click.Command, context: click.Context) -> dict[str, list[tu
         if record is not None:
             section = getattr(param, "section", "Options")
             name = record[0].replace("|", "\\|")
-            found.setdefault(section, []).append((f"`{name}`", escaped(" ".join(record[1].split()))))
+            found.setdefault(section, []).append(
+                (f"`{name}`", escaped(" ".join(record[1].split())))
+            )
     last = found.pop("Options", None)
     return {**found, **({"Options": last} if last else {})}
 

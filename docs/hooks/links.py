@@ -59,6 +59,8 @@ def rewritten(found: re.Match[str], place: str, here: str, root: Path, files: An
         return found[0]
     target = posixpath.normpath(posixpath.join(posixpath.dirname(place), name))
     uri = PAGES[target][0] if target in PAGES else target.removeprefix("docs/")
+    if uri.startswith("gallery/") and uri.endswith(".py"):
+        uri = f"{uri.removesuffix('.py')}.md"
     if (target in PAGES or uri != target) and files.get_file_from_path(uri) is not None:
         relative = posixpath.relpath(uri, posixpath.dirname(here) or ".")
         text = found["text"]

@@ -9,16 +9,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import jupytext
+from jupyter_client.manager import KernelManager
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
+from nbformat.v4 import new_code_cell
 
 SOURCES = ("perfmodel", "kernels", "hwprofiles", "docs/gallery")
 SECONDS = 120  # at most for a notebook, kernels compiled on the way
@@ -36,7 +39,8 @@ def on_files(files: Any, config: Any) -> None:
     root = Path(config.config_file_path).parent
     state = digest(root)
     notebooks = sorted((root / "docs/gallery").glob("*.py"))
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(AT_ONCE) as pool:
+        os.environ |= {"IPYTHONDIR": folder, "JUPYTER_RUNTIME_DIR": folder}
         made = pool.map(lambda path: kept(path, root / ".cache/notebooks", state), notebooks)
         for path, (text, pictures) in zip(notebooks, made, strict=True):
             files.append(File.generated(config, f"gallery/{path.stem}.md", content=text))
@@ -69,15 +73,17 @@ def kept(path: Path, cache: Path, state: str) -> tuple[str, dict[str, str]]:
 def page(path: Path) -> tuple[str, dict[str, str]]:
     """Run a notebook; return it as Markdown, and its pictures by file name."""
     notebook = jupytext.read(path)
-    notebook.cells.insert(0, jupytext.read("# %%" + SET_UP, fmt="py:percent").cells[0])
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["IPYTHONDIR"] = folder
-        try:
-            NotebookClient(
-                notebook, timeout=SECONDS, resources={"metadata": {"path": str(path.parent)}}
-            ).execute()
-        except CellExecutionError as error:
-            raise PluginError(f"{path.name}: {error}") from None
+    notebook.cells.insert(0, new_code_cell(SET_UP))
+    place = {"metadata": {"path": str(path.parent)}}
+    # Sockets between processes, no port of the machine.
+    manager = KernelManager(transport="ipc", ip=f"{os.environ['JUPYTER_RUNTIME_DIR']}/{path.stem}")
+    try:
+        NotebookClient(notebook, manager, timeout=SECONDS, resources=place).execute()
+    except CellExecutionError as error:
+        raise PluginError(f"{path.name}: {error.ename}: {error.evalue}") from None
+    finally:
+        if manager.has_kernel:
+            manager.shutdown_kernel(now=True)
     lines: list[str] = []
     pictures: dict[str, str] = {}
     for cell in notebook.cells[1:]:
@@ -87,7 +93,9 @@ def page(path: Path) -> tuple[str, dict[str, str]]:
         lines += ["```python", cell.source, "```", ""]
         for output in cell.outputs:
             lines += [*shown(output, cell.metadata.get("alt", ""), path.stem, pictures), ""]
-    lines.append(f"*The notebook is `docs/gallery/{path.name}`: open it with Jupyter and jupytext.*")
+    lines.append(
+        f"*The notebook is `docs/gallery/{path.name}`: open it with Jupyter and jupytext.*"
+    )
     return "\n".join(lines), pictures
 
 
@@ -101,7 +109,8 @@ def shown(output: Any, alt: str, name: str, pictures: dict[str, str]) -> list[st
         pictures[file] = data["image/svg+xml"]
         return [f"![{alt}]({file})"]
     if "text/html" in data:
-        return ['<div class="output">', data["text/html"], "</div>"]
+        table = data["text/html"].replace(' border="1"', "")
+        return ['<div class="output">', re.sub(r"\n\s*", "\n", table), "</div>"]
     text = output.get("text", data.get("text/plain", ""))
     if output.get("name") == "stderr":
         raise PluginError(f"{name} wrote to stderr: {text}")
