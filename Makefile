@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 RUNS ?= $(wildcard ../shared/data/e2e/dev_training_runs.csv)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test browser lint types format bench accuracy clean
+.PHONY: help demo test browser lint types format docs bench accuracy clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,10 @@ format: $(VENV)/.dev ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(VENV)/.docs ## Build the documentation into site/, notebooks run, any warning an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "open site/index.html"
+
 bench: $(VENV)/.test ## Measure strategies and kernel predictions per second and core
 	$(BIN)/python benchmarks/speed/first_run.py
 	$(BIN)/python benchmarks/speed/sweep.py
@@ -57,7 +61,7 @@ accuracy: $(VENV)/.demo ## Compare projections with measured runs (RUNS=table.cs
 	$(BIN)/perfmodel compare training $(RUNS)
 
 clean: ## Remove .venv, caches and build products
-	rm -rf $(VENV) build dist ./*.egg-info .mypy_cache .ruff_cache .pytest_cache \
+	rm -rf $(VENV) build dist site .cache ./*.egg-info .mypy_cache .ruff_cache .pytest_cache \
 		.hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -65,8 +69,9 @@ clean: ## Remove .venv, caches and build products
 $(VENV)/.demo: EXTRAS :=
 $(VENV)/.test: EXTRAS := [test]
 $(VENV)/.browser: EXTRAS := [browser]
+$(VENV)/.docs: EXTRAS := [docs]
 $(VENV)/.dev: EXTRAS := [dev]
-$(VENV)/.demo $(VENV)/.test $(VENV)/.browser $(VENV)/.dev: pyproject.toml | $(BIN)/python
+$(VENV)/.demo $(VENV)/.test $(VENV)/.browser $(VENV)/.docs $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@echo "installing perfmodel$(EXTRAS) into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.$(EXTRAS)'
 	@touch $@
