@@ -98,7 +98,6 @@ WAFER = Subject(
     "wafer",
     wafer_variables.SCHEMA_VERSION,
 )
-
 SENSITIVITY = Subject(
     ("parameter",),
     ("kind", "unit", "value", "setting", "other"),
@@ -108,6 +107,7 @@ SENSITIVITY = Subject(
     ("model", "software", "hardware", "variable"),
     {},
     "sensitivity",
+    "1.0",
 )
 
 
