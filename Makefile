@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 RUNS ?= $(wildcard ../shared/data/e2e/dev_training_runs.csv)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types format bench accuracy clean
+.PHONY: help demo test browser lint types format docs bench accuracy clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,7 +24,10 @@ demo: $(VENV)/.demo ## Sweep Llama-3.1-70B on 1,024 H100 into sweep.nc and print
 		--seq-len 8192 --global-batch 2048 -o sweep.nc
 
 test: $(VENV)/.test ## Run the tests
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal --every-kernel $(OPTIONS)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal --every-kernel -m "not browser" $(OPTIONS)
+
+browser: $(VENV)/.browser ## Test the report's page in headless Chromium (CHROMIUM=/path/to/it)
+	$(BIN)/pytest tests/browser -rs $(OPTIONS)
 
 lint: $(VENV)/.dev ## Check style, format and the floors that modules may import from
 	$(BIN)/ruff check .
@@ -37,6 +40,10 @@ types: $(VENV)/.dev ## Check types
 format: $(VENV)/.dev ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(VENV)/.docs ## Build the documentation into site/, notebooks run, any warning an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "open site/index.html"
 
 bench: $(VENV)/.test ## Measure strategies and kernel predictions per second and core
 	$(BIN)/python benchmarks/speed/first_run.py
@@ -54,15 +61,17 @@ accuracy: $(VENV)/.demo ## Compare projections with measured runs (RUNS=table.cs
 	$(BIN)/perfmodel compare training $(RUNS)
 
 clean: ## Remove .venv, caches and build products
-	rm -rf $(VENV) build dist ./*.egg-info .mypy_cache .ruff_cache .pytest_cache \
+	rm -rf $(VENV) build dist site .cache ./*.egg-info .mypy_cache .ruff_cache .pytest_cache \
 		.hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One stamp per set of extras, newer than pyproject.toml once it is installed.
 $(VENV)/.demo: EXTRAS :=
 $(VENV)/.test: EXTRAS := [test]
+$(VENV)/.browser: EXTRAS := [browser]
+$(VENV)/.docs: EXTRAS := [docs]
 $(VENV)/.dev: EXTRAS := [dev]
-$(VENV)/.demo $(VENV)/.test $(VENV)/.dev: pyproject.toml | $(BIN)/python
+$(VENV)/.demo $(VENV)/.test $(VENV)/.browser $(VENV)/.docs $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@echo "installing perfmodel$(EXTRAS) into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.$(EXTRAS)'
 	@touch $@

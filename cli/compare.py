@@ -85,8 +85,8 @@ def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> flo
     section=options.OUTPUT,
     metavar="FILE",
     type=click.Path(),
-    help="Draw predicted against measured into a .png, .svg or .pdf, coloured by the first "
-    "--by column.",
+    help="Draw predicted against measured, as 'perfmodel plot accuracy' does, by the first --by "
+    "column: .png, .svg, .pdf or .html.",
 )
 @worker_options("Project the rows")
 @options.json_option
@@ -148,9 +148,9 @@ def compare_command(
     if output is not None:
         output = str(check_writable(output))
     if plot is not None:
-        from perfmodel.base.figures import check_plot
+        from perfmodel.report.plots.saving import check_saving
 
-        check_plot(plot)
+        check_saving(plot)
         check_writable(plot)
     with (
         chosen_workers(workers, scheduler) as found_workers,
@@ -170,9 +170,9 @@ def compare_command(
         found.write_rows(output)
         remark(f"wrote {output}")
     if plot is not None:
-        from perfmodel.measured.figures import save_comparison
+        from perfmodel.report.plots.kinds import plot as plot_of
 
-        save_comparison(found, plot)
+        plot_of(found, "accuracy").save(plot)
         remark(f"wrote {plot}")
     document = found.to_json_dict(throughput)
     if as_json:

@@ -12,7 +12,7 @@ from perfmodel._version import __version__
 from perfmodel.base.errors import DataError
 from perfmodel.base.options import refuse_unused
 from perfmodel.base.variables import RATE
-from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
+from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import load_rows, load_software, of_hardware
 from perfmodel.cli.shared.launch_file import (
@@ -23,20 +23,18 @@ from perfmodel.cli.shared.launch_file import (
     stated_model,
 )
 from perfmodel.cli.shared.models import READING, model_option, say_remarks
+from perfmodel.cli.shared.picked import SWEPT, given_options, pick_options, picked_row
 from perfmodel.cli.shared.printing import print_json, remark
 from perfmodel.cli.shared.served_launch import SERVERS
-from perfmodel.cli.shared.types import WholeRange
 from perfmodel.formats.launch.software import MODULES
 from perfmodel.strategy.fields import FIELDS
 
 if TYPE_CHECKING:
-    from perfmodel.base.table import Table
     from perfmodel.formats.launch.describe import Launch
     from perfmodel.hwprofiles import Hardware
 
 # What is needed of a strategy without a results file.
 NEEDED = ("model", "devices", "global_batch_size", "sequence_length")
-SWEPT = ("pick", "by", "where", "everything")
 STATED = (
     *("model", *READING, "hardware", "devices", "settings", "framework"),
     *(spec.name for spec in FIELDS),
@@ -53,33 +51,7 @@ STATED = (
     type=click.Choice([*MODULES, *SERVERS]),
     help="The software that is to run it; engines for deployments that 'perfmodel serve' found.",
 )
-@options.option(
-    "--pick",
-    section="Which of FILE",
-    type=WholeRange(1),
-    metavar="N",
-    help="The N-th best.  [default: 1]",
-)
-@options.option(
-    "--by",
-    section="Which of FILE",
-    metavar="VAR",
-    shell_complete=options.complete_variables,
-    help=f"Variable to rank by, as in 'perfmodel best'.  [default: {RATE}]",
-)
-@options.option(
-    "--where",
-    section="Which of FILE",
-    metavar="EXPR",
-    help="Filter over variables and strategy fields, as in 'perfmodel best'.",
-)
-@options.option(
-    "--all",
-    "everything",
-    section="Which of FILE",
-    is_flag=True,
-    help="Also what does not fit in memory.",
-)
+@pick_options
 @from_option
 @model_option
 @options.hardware_option
@@ -150,7 +122,7 @@ def launch_command(
         return
     if file is not None:
         refuse_unused(
-            _given(ctx),
+            given_options(ctx),
             (),
             {"a strategy without a results file": STATED, "a run without one": ("from",)},
             f"this strategy comes from '{file}'",
@@ -158,7 +130,7 @@ def launch_command(
         launch, header = _picked(ctx, file, pick or 1, by or RATE, where, everything)
     else:
         refuse_unused(
-            _given(ctx), (), {"a results file": SWEPT}, "name one, or leave the option out"
+            given_options(ctx), (), {"a results file": SWEPT}, "name one, or leave the option out"
         )
         launch, header = _stated(ctx, problem, software_preset(software))
     launch, notes = prepared(software, launch)
@@ -197,7 +169,7 @@ def _launch_servers(
 
     if file is None:
         raise click.UsageError(f"--for {software} needs a FILE that 'perfmodel serve -o' wrote")
-    table, row = _row(ctx, file, *picked)
+    table, row = picked_row(ctx, file, *picked)
     if "deployment" not in table.sizes:
         what = "mappings of meshes" if "mapping" in table.sizes else "training steps"
         raise DataError(f"'{file}' holds {what}; {software} runs what 'perfmodel serve' finds")
@@ -240,45 +212,18 @@ for _param in launch_command.params:
         _param.required = False
 
 
-def _given(ctx: click.Context) -> set[str]:
-    """Return the options that were typed."""
-    from click.core import ParameterSource
-
-    typed = {
-        name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    }
-    return typed | ({"from"} if stated_launch() is not None else set())
-
-
 def _picked(
     ctx: click.Context, file: str, pick: int, by: str, where: str | None, everything: bool
 ) -> tuple[Launch, list[str]]:
     """Return the chosen strategy of a sweep, and lines that say which it is."""
     from perfmodel.export.launch import chosen_by, launch_of_row
 
-    table, row = _row(ctx, file, pick, by, where, everything)
+    table, row = picked_row(ctx, file, pick, by, where, everything)
     if "deployment" in table.sizes:
         raise DataError(
             f"'{file}' holds served models; --for {', '.join(SERVERS)} writes what starts them"
         )
     return launch_of_row(table, row, file, chosen_by(pick, file, by, where))
-
-
-def _row(
-    ctx: click.Context, file: str, pick: int, by: str, where: str | None, everything: bool
-) -> tuple[Table, dict[str, Any]]:
-    """Return the results of a file, and the row that is the `pick`-th best."""
-    from perfmodel.sweeps import results
-
-    table = results.open_table(file)
-    found = results.best(table, pick, by=by, where=where, fitting=not everything)
-    if len(found) < pick:
-        passes = " and pass the filter" if where else ""
-        verb = "are possible" if everything else "fit in memory"
-        what = "operating points" if "deployment" in table.sizes else "strategies"
-        click.echo(f"perfmodel: {len(found):,} {what} {verb}{passes}, not {pick:,}", err=True)
-        ctx.exit(EXIT_NOTHING_FITS)
-    return table, found[pick - 1]
 
 
 def _stated(

@@ -249,6 +249,9 @@ def _calibration(
         checked = {}
         for key, entry in _table(entries, path, where).items():
             full = f"{path}.{key}"
+            if isinstance(entry, Calibrated):
+                checked[key], source[full] = entry, entry.source
+                continue
             whole = constants.complete(group, key, entry, full, where(full), source.get(full))
             whole.setdefault("source", f"{UNSOURCED} ({where(full)})")
             checked[key] = _calibrated(whole, full, where)

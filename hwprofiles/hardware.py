@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 from perfmodel.base.errors import HardwareError, did_you_mean
@@ -116,14 +117,13 @@ class Hardware:
         HardwareError
             The profile has no such group.
         """
-        table = self.calibration.get(group)
-        if not table:
+        values = self._values.get(group)
+        if not values:
             hint = did_you_mean(group, self.calibration)
             raise HardwareError(
                 f"hardware profile '{self.name}' has no [calibration.{group}]"
                 + (hint or "; extend a family such as nvidia-hopper, or add the table")
             )
-        values = {key: entry.value for key, entry in table.items()}
         said = tuple(sorted(words.items()))
         return Lookup(self.name, group, values, said, facts or {}, defaults or {})
 
@@ -144,8 +144,11 @@ class Hardware:
         """
         if "uncertainty" not in self.calibration:
             return 0.0
-        stated = self.lookup("uncertainty", regime=regime)(kernel_class, 0.0)
-        return max(stated, self.borrowed_band(kernel_class))
+        key = kernel_class, regime
+        if key not in self._widths:
+            stated = self.lookup("uncertainty", regime=regime)(kernel_class, 0.0)
+            self._widths[key] = max(stated, self.borrowed_band(kernel_class))
+        return self._widths[key]
 
     def trust(self, kernel_class: str) -> str:
         """Return how most constants of a kernel class came about.
@@ -171,6 +174,18 @@ class Hardware:
             0 where the constants are the device's own or its family's.
         """
         return band(self.calibration, kernel_class)
+
+    # Asked for with every operation: what does not change is worked out once.
+    @cached_property
+    def _values(self) -> dict[str, dict[str, float]]:
+        return {
+            group: {key: entry.value for key, entry in entries.items()}
+            for group, entries in self.calibration.items()
+        }
+
+    @cached_property
+    def _widths(self) -> dict[tuple[str, str], float]:
+        return {}
 
     def value(self, path: str) -> Scalar:
         """Return the value at a dotted path such as ``system.network.1.bandwidth``.
@@ -200,11 +215,23 @@ class Hardware:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists and scalars, fit for JSON; see `hardware_from_dict`."""
-        document = asdict(self)
-        document["system"]["network"] = list(document["system"]["network"])
-        document["aliases"] = list(self.aliases)
-        document["notes"] = list(self.notes)
-        return document
+        # Constants are flat and many: `asdict` takes ten times as long to copy them.
+        calibration = {
+            group: {key: dict(vars(entry)) for key, entry in entries.items()}
+            for group, entries in self.calibration.items()
+        }
+        system = asdict(self.system)
+        return {
+            "name": self.name,
+            "title": self.title,
+            "device": asdict(self.device),
+            "system": system | {"network": list(system["network"])},
+            "calibration": calibration,
+            "source": dict(self.source),
+            "aliases": list(self.aliases),
+            "notes": list(self.notes),
+            "overrides": dict(self.overrides),
+        }
 
 
 def build(document: Mapping[str, Any], where: Where) -> Hardware:

@@ -150,14 +150,16 @@ def row_names(rows: Sequence[Hardware]) -> list[str]:
 
 def overridden(hardware: Hardware, values: Mapping[str, Scalar]) -> dict[str, Any]:
     """Return a profile as a document with other values; see `Hardware.with_values`."""
-    document = hardware.to_dict()
+    # Constants that stay are handed on as they are: they were checked.
+    kept = {group: dict(entries) for group, entries in hardware.calibration.items()}
+    document = hardware.to_dict() | {"calibration": kept}
     known = known_paths(hardware)
     for path, value in values.items():
         full = canonical_path(hardware, path)
         checked = _parse(value, known[full], full)
         parent, leaf = _parent(document, full)
         if full.startswith("calibration."):
-            entry = parent[leaf]
+            entry = parent[leaf] = dict(vars(hardware.calibration[full.split(".")[1]][leaf]))
             entry["value"] = checked
             entry["low"] = min(entry["low"], checked)
             entry["high"] = max(entry["high"], checked)

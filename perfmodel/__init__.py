@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from perfmodel.compute.stream import stream_times
     from perfmodel.convert.opening import open_traces
     from perfmodel.export.chakra import projected_traces
+    from perfmodel.export.serving_timeline import serving_timeline
+    from perfmodel.export.timeline import step_timeline
     from perfmodel.export.workload import projected_workload
     from perfmodel.formats.chakra.files import write_traces
     from perfmodel.hwprofiles import list_hardware, list_meshes, load_hardware, load_mesh
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from perfmodel.model.presets import list_models, load_model
     from perfmodel.network.collectives import collective_times
     from perfmodel.report.build import write_report
+    from perfmodel.report.plots.kinds import plot
     from perfmodel.serving.enumerate import load_grid, serving_grid
     from perfmodel.simulation.hardware_costs import HardwareCosts
     from perfmodel.simulation.run import simulate
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from perfmodel.sweeps.results import best, pareto
     from perfmodel.sweeps.scaling import scaling
     from perfmodel.sweeps.search import search
+    from perfmodel.sweeps.sensitivity import sensitivity
     from perfmodel.sweeps.serving import serve
     from perfmodel.sweeps.several import sweep_several
     from perfmodel.sweeps.size import size_deployment
@@ -77,6 +81,7 @@ _HOMES = {
     "open_results": "perfmodel.sweeps.datasets",
     "open_traces": "perfmodel.convert.opening",
     "pareto": "perfmodel.sweeps.results",
+    "plot": "perfmodel.report.plots.kinds",
     "project": "perfmodel.sweeps.projection",
     "project_wafer": "perfmodel.sweeps.wafer",
     "projected_traces": "perfmodel.export.chakra",
@@ -84,10 +89,13 @@ _HOMES = {
     "save_results": "perfmodel.sweeps.files",
     "scaling": "perfmodel.sweeps.scaling",
     "search": "perfmodel.sweeps.search",
+    "sensitivity": "perfmodel.sweeps.sensitivity",
     "serve": "perfmodel.sweeps.serving",
     "serving_grid": "perfmodel.serving.enumerate",
+    "serving_timeline": "perfmodel.export.serving_timeline",
     "simulate": "perfmodel.simulation.run",
     "size_deployment": "perfmodel.sweeps.size",
+    "step_timeline": "perfmodel.export.timeline",
     "strategies_from_rows": "perfmodel.strategy.enumerate",
     "strategy_grid": "perfmodel.strategy.enumerate",
     "stream_times": "perfmodel.compute.stream",
@@ -125,6 +133,7 @@ __all__ = [
     "open_results",
     "open_traces",
     "pareto",
+    "plot",
     "project",
     "project_wafer",
     "projected_traces",
@@ -132,10 +141,13 @@ __all__ = [
     "save_results",
     "scaling",
     "search",
+    "sensitivity",
     "serve",
     "serving_grid",
+    "serving_timeline",
     "simulate",
     "size_deployment",
+    "step_timeline",
     "strategies_from_rows",
     "strategy_grid",
     "stream_times",

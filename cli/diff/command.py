@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-import copy
-
 import click
-from click.shell_completion import CompletionItem
 
 from perfmodel.base.errors import DataError
 from perfmodel.base.variables import RATE
 from perfmodel.cli.diff.output import diff_document, print_difference, print_matched
-from perfmodel.cli.diff.sides import OPTIONS, side
-from perfmodel.cli.group import Command, verbosity_options
+from perfmodel.cli.diff.sides import (
+    GIVEN,
+    SidesCommand,
+    complete_file,
+    refuse_options,
+    shared_options,
+    side,
+)
+from perfmodel.cli.group import verbosity_options
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.costs import NAMES as COST_OPTIONS
 from perfmodel.cli.shared.printing import print_json, remark
 
-GIVEN = f"{__name__}.given"
 
-
-class DiffCommand(Command):
-    """A command that keeps the options of ``project`` as they were written."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse, and remember what was written for each option."""
-        ctx.meta[GIVEN] = self.make_parser(ctx).parse_args(args=list(args))[0]
-        return super().parse_args(ctx, args)
-
-
-def _complete_file(
-    ctx: click.Context, param: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Leave files to the shell."""
-    return [CompletionItem(incomplete, type="file")]
-
-
-@click.command("diff", cls=DiffCommand, short_help="Compare two projections.")
-@click.argument("a", metavar="A", shell_complete=_complete_file)
-@click.argument("b", metavar="B", shell_complete=_complete_file)
+@click.command("diff", cls=SidesCommand, short_help="Compare two projections.")
+@click.argument("a", metavar="A", shell_complete=complete_file)
+@click.argument("b", metavar="B", shell_complete=complete_file)
 @options.option(
     "--by",
     section=options.OUTPUT,
@@ -97,9 +82,7 @@ def diff_command(ctx: click.Context, a: str, b: str, by: str, as_json: bool) -> 
     given = ctx.meta[GIVEN]
     sides = [side(ctx, text, given, by) for text in (a, b)]
     if all(one.stored for one in sides):
-        for name, option in OPTIONS.items():
-            if given.get(name) and name not in COST_OPTIONS:
-                raise click.UsageError(f"{option.opts[0]} has no effect: A and B are files")
+        refuse_options(given)
     found = difference(sides[0].row, sides[1].row)
     before, after = (one.sweep for one in sides)
     shared = None
@@ -116,15 +99,4 @@ def diff_command(ctx: click.Context, a: str, b: str, by: str, as_json: bool) -> 
         print_matched(sides, shared)
 
 
-def _shared_options() -> list[click.Parameter]:
-    """Return the options of ``project`` as this command shows them: each side may have its own."""
-    found: list[click.Parameter] = []
-    for original in OPTIONS.values():
-        option = copy.copy(original)
-        option.required = option.expose_value = option.is_eager = False
-        option.callback = None
-        found.append(option)
-    return found
-
-
-diff_command.params[2:2] = _shared_options()
+diff_command.params[2:2] = shared_options()

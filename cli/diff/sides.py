@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from perfmodel.base.errors import DataError, PerfModelError, did_you_mean
 from perfmodel.base.files import user_path
+from perfmodel.cli.group import Command
 from perfmodel.cli.project import load_problem, project_command, project_row
 from perfmodel.cli.shared.costs import NAMES as COST_OPTIONS
 from perfmodel.cli.shared.costs import given_costs, with_costs
@@ -24,12 +28,53 @@ if TYPE_CHECKING:
 OWN = ("as_json", "quiet", "verbose")
 MOST_DIGITS = 9  # of the N of FILE#N
 OF_ALL = ("model", "mtp_layers", "framework", "devices")  # what a file says once
+GIVEN = f"{__name__}.given"
 OPTIONS = {
     str(param.name): param
     for param in project_command.params
     if isinstance(param, click.Option) and param.name not in OWN
 }
 """Options of a projection, by the name of their value."""
+
+
+class SidesCommand(Command):
+    """A command that keeps the options of ``project`` as they were written."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse, and remember what was written for each option."""
+        ctx.meta[GIVEN] = self.make_parser(ctx).parse_args(args=list(args))[0]
+        return super().parse_args(ctx, args)
+
+
+def shared_options() -> list[click.Parameter]:
+    """Return the options of ``project`` as a command shows them whose sides may have their own."""
+    found: list[click.Parameter] = []
+    for original in OPTIONS.values():
+        option = copy.copy(original)
+        option.required = option.expose_value = option.is_eager = False
+        option.callback = None
+        found.append(option)
+    return found
+
+
+def complete_file(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Leave files to the shell."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def refuse_options(given: Mapping[str, Any]) -> None:
+    """Refuse options of ``project`` where all sides are files.
+
+    Raises
+    ------
+    click.UsageError
+        One was given.
+    """
+    for name, option in OPTIONS.items():
+        if given.get(name) and name not in COST_OPTIONS:
+            raise click.UsageError(f"{option.opts[0]} has no effect: A and B are files")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +111,7 @@ def side(ctx: click.Context, text: str, given: Mapping[str, Any], by: str) -> Si
         What is wrong, and with which of the two.
     """
     try:
-        if not _exists(text) and (text == "-" or "=" in text):
+        if is_projection(text):
             return _projected(ctx, text, given)
         return _stored(ctx, text, given, by)
     except click.UsageError as error:
@@ -83,6 +128,45 @@ def side(ctx: click.Context, text: str, given: Mapping[str, Any], by: str) -> Si
 
 def _projected(ctx: click.Context, text: str, given: Mapping[str, Any]) -> Side:
     """Project the common options with the changes of one side."""
+    with stated(ctx, text, given) as it:
+        problem = load_problem(**it.named, axes=it.axes)
+        row = dict(project_row(*problem, costs=it.costs))
+    model, grid, _, software = problem
+    head = {
+        "model": model.name,
+        "mtp_layers": len(model.mtp_layers),
+        "framework": software.name,
+        "devices": grid.devices,
+    }
+    return Side(text, head | row, False)
+
+
+class Stated(NamedTuple):
+    """A projection as options state it.
+
+    Attributes
+    ----------
+    named : dict of str to value
+        What `perfmodel.cli.project.load_problem` takes, but for the strategy.
+    axes : dict of str to value
+        Fields of the strategy; None where nobody says.
+    costs : dict of str to value
+    """
+
+    named: dict[str, Any]
+    axes: dict[str, Any]
+    costs: dict[str, Any]
+
+
+@contextlib.contextmanager
+def stated(ctx: click.Context, text: str, given: Mapping[str, Any]) -> Iterator[Stated]:
+    """Parse the common options with the changes of one side, and give them to what loads them.
+
+    Raises
+    ------
+    click.UsageError, DataError
+        As of `side`.
+    """
     arguments = _arguments(given, {} if text == "-" else _changes(text))
     with project_command.make_context(ctx.info_name, arguments, parent=ctx.parent) as own:
         values = dict(own.params)
@@ -93,16 +177,12 @@ def _projected(ctx: click.Context, text: str, given: Mapping[str, Any]) -> Side:
             name: values.pop(name)
             for name in ("model", "hardware", "devices", "settings", "framework")
         }
-        problem = load_problem(**named, reading=reading, axes=values)
-        row = dict(project_row(*problem, costs=costs))
-    model, grid, _, software = problem
-    head = {
-        "model": model.name,
-        "mtp_layers": len(model.mtp_layers),
-        "framework": software.name,
-        "devices": grid.devices,
-    }
-    return Side(text, head | row, False)
+        yield Stated(named | {"reading": reading}, values, costs)
+
+
+def is_projection(text: str) -> bool:
+    """Tell whether a side is options rather than a file."""
+    return not _exists(text) and (text == "-" or "=" in text)
 
 
 def _changes(text: str) -> dict[str, str]:
@@ -176,12 +256,8 @@ def _exists(text: str) -> bool:
 
 def _stored(ctx: click.Context, text: str, given: Mapping[str, Any], by: str) -> Side:
     """Return the N-th best strategy of a file."""
-    name, mark, number = text.rpartition("#")
-    if not mark or not number.isdecimal() or len(number) > MOST_DIGITS or _exists(text):
-        name, number = text, ""
-    place = int(number or 1)
-    if place < 1:
-        raise DataError(f"'{text}' should end in #1, #2, …")
+    name, number = file_of(text)
+    place = number or 1
     path = user_path(name)
     if path.suffix.lower() == ".json":
         return Side(text, _from_json(path, name, place, by), True)
@@ -194,7 +270,7 @@ def _stored(ctx: click.Context, text: str, given: Mapping[str, Any], by: str) ->
         raise DataError(
             f"'{name}' holds results of 'perfmodel {subject.verb}'; diff compares training steps"
         )
-    found = with_costs(found, _costs(ctx, given), by)
+    found = with_costs(found, costs_of(ctx, given), by)
     ranked = best(found, place, by=by) or best(found, place, by=by, fitting=False)
     if len(ranked) < place:
         raise DataError(f"'{name}' holds {len(ranked):,} strategies that fit, no #{place}")
@@ -202,7 +278,23 @@ def _stored(ctx: click.Context, text: str, given: Mapping[str, Any], by: str) ->
     return Side(text, head | ranked[place - 1], True, None if number else found)
 
 
-def _costs(ctx: click.Context, given: Mapping[str, Any]) -> dict[str, Any]:
+def file_of(text: str) -> tuple[str, int | None]:
+    """Part ``FILE#N`` into the file and the number; None where there is none.
+
+    Raises
+    ------
+    DataError
+        The number is 0.
+    """
+    name, mark, number = text.rpartition("#")
+    if not mark or not number.isdecimal() or len(number) > MOST_DIGITS or _exists(text):
+        return text, None
+    if int(number) < 1:
+        raise DataError(f"'{text}' should end in #1, #2, …")
+    return name, int(number)
+
+
+def costs_of(ctx: click.Context, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of costs that the command was given."""
     arguments = [
         word

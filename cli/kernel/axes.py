@@ -9,7 +9,7 @@ import click
 
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.types import Counts, FiniteRange, Names, WholeRange, Words
-from perfmodel.sweeps.grids import GridAxis, Setting
+from perfmodel.sweeps.kernel_kinds.kind import GridAxis, Setting
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 SHAPE = "Shape"

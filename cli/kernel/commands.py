@@ -15,7 +15,8 @@ from perfmodel.cli.group import Command
 from perfmodel.cli.kernel.axes import axis_parameter, setting_option
 from perfmodel.cli.kernel.output import grid_options, run_grid
 from perfmodel.cli.shared import options
-from perfmodel.sweeps.grids import KERNELS, Kernel
+from perfmodel.sweeps.grids import KERNELS
+from perfmodel.sweeps.kernel_kinds.kind import Kernel
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table

@@ -1,23 +1,31 @@
-"""``perfmodel plot``: pictures of workloads."""
+"""``perfmodel plot``: figures of results and of workloads."""
 
 from __future__ import annotations
 
 import click
 
 from perfmodel.cli.group import CommandGroup
+from perfmodel.cli.plot.kinds import COMMANDS
 from perfmodel.cli.plot.wafer import wafer_command
 
 
-@click.group("plot", cls=CommandGroup, short_help="Draw workloads.")
+@click.group("plot", cls=CommandGroup, short_help="Draw figures of results and workloads.")
 def plot_group() -> None:
-    """Draw what a workload does, as PNG, SVG or PDF.
+    """Draw figures for papers: SVG, PDF or PNG, or a page to point and zoom in.
+
+    RESULT is what other commands wrote with -o. Colours can be told apart whatever one's colour
+    vision; text stays text. What a caption should say is printed on stderr.
 
     \b
     Examples:
+      perfmodel plot pareto sweep.nc -o pareto.svg
+      perfmodel plot breakdown sweep.nc --each hardware -o breakdown.pdf
+      perfmodel plot heatmap sweep.nc --x tp --y pp --where 'hardware == "dgx-h100"'
       perfmodel plot wafer out/ --step decode0 --operation wkv_a -o wkv_a.png
 
-    Networks are drawn by 'perfmodel topology plot', measured runs by 'perfmodel compare --plot'.
+    Networks are drawn by 'perfmodel topology plot'. docs/plots.md shows one of each.
     """
 
 
-plot_group.add_command(wafer_command)
+for command in (*COMMANDS, wafer_command):
+    plot_group.add_command(command)

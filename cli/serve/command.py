@@ -50,6 +50,7 @@ PROCESSES = "--processes"  # workers are a deployment's
     f"[default: {TOP_POINTS}, or {TOP_OPERATIONS}]",
 )
 @served.explain_option
+@served.timeline_option
 @worker_options("Project the grid", processes=PROCESSES)
 @options.json_option
 @options.verbosity_options
@@ -63,6 +64,7 @@ def serve_command(
     output: str | None,
     top: int | None,
     explain: bool,
+    timeline: str | None,
     processes: int | None,
     scheduler: str | None,
     as_json: bool,
@@ -110,6 +112,11 @@ def serve_command(
       perfmodel serve --model llama-3.1-8b --hardware dgx-h200 --tp 1,2 --replay requests.csv
 
     \b
+      # The same, pass by pass, to be looked at in ui.perfetto.dev
+      perfmodel serve --model llama-3.1-8b --hardware dgx-h200 --tp 2 --replay requests.csv \\
+          --timeline passes.json
+
+    \b
       # What a server that is started so would do
       perfmodel serve --from vllm_serve.sh --hardware dgx-h200 --isl 1024 --concurrency 32
 
@@ -125,13 +132,18 @@ def serve_command(
     Exit codes: 0 done, 1 failure, 2 wrong input or no possible deployment, 3 no operating point
     is possible (its cache holds no request, requests arrive faster than they are served, …).
     """
+    from perfmodel.base.files import check_writable
     from perfmodel.cli.serve import output as shown
     from perfmodel.sweeps.files import check_results_path, save_results, stored_size
 
     if output is not None:
         output = check_results_path(output)
+    if timeline is not None:
+        timeline = str(check_writable(timeline))
     check_one(processes, scheduler, PROCESSES)
     question = load_question(given, reading, problem)
+    if timeline is not None and not question.is_one:
+        raise click.UsageError("--timeline takes one point; name one value of each option")
     with chosen_workers(processes, scheduler, PROCESSES) as workers:
         table = _table(question, costs, workers)
     if output is not None:
@@ -142,6 +154,8 @@ def serve_command(
         raise click.UsageError("--explain takes one point; name one value of each option")
     else:
         possible = shown.print_grid(question, table, top or TOP_POINTS, as_json, output)
+    if timeline is not None and possible:
+        _write_passes(question, timeline)
     if output is not None:
         remark(f"\nwrote {output} ({stored_size(output) / 1e6:.1f} MB)")
     if not possible:
@@ -182,3 +196,22 @@ def _table(question: Question, costs: Mapping[str, Any], workers: Workers | None
             )
     detail(f"projected {count:,} operating points in {time.perf_counter() - start:.2f} s")
     return with_costs(table, costs)
+
+
+def _write_passes(question: Question, path: str) -> None:
+    """Write the passes of the one operating point that was asked for."""
+    from perfmodel.cli.shared.timelines import write_tracks
+    from perfmodel.export.serving_timeline import replay_timeline, serving_timeline
+
+    if question.is_phase:
+        raise click.UsageError("--timeline needs a sequence of passes; --phase runs one alone")
+    if question.trace is None:
+        found = serving_timeline(question.grid, question.loads, question.rows[0])
+    else:
+        clients = int(question.clients[0]) if question.clients else None
+        found = replay_timeline(
+            question.grid, question.trace, question.rows[0], concurrency=clients
+        )
+    if found.note:
+        remark(f"note: {found.note}")
+    write_tracks(path, found.write)

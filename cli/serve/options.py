@@ -185,6 +185,14 @@ explain_option = option(
     is_flag=True,
     help="Of one point: say where a decode pass and a prefill pass go, operation by operation.",
 )
+timeline_option = option(
+    "--timeline",
+    section=options.OUTPUT,
+    type=click.Path(),
+    metavar="FILE",
+    help="Of one point of a closed loop (--concurrency) or a trace (--replay): write its passes, "
+    "one by one, for ui.perfetto.dev (.json, .json.gz).",
+)
 
 
 def deployment_axes(given: Mapping[str, Any], *, pools: bool = True) -> list[dict[str, Any]]:

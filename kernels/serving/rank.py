@@ -35,13 +35,23 @@ CLOCK, KEPT, TO_COME, HELD, TOKEN_TIME, CREDIT, NUMBERS = range(7)
 blocks set aside for others (for all, where whole answers are); when decoding last gave tokens;
 shares of a pass of decoding that ranks in step did while others ran prompts."""
 
-DECODING, PASSES, PARTIAL, GROUPS, HEAD, TAIL, NEWEST, NEXT, END, UNDER_WAY, COUNTS = range(11)
+(
+    *(DECODING, PASSES, PARTIAL, GROUPS, HEAD, TAIL, NEWEST, NEXT, END, UNDER_WAY, LOGGED),
+    COUNTS,
+) = range(12)
 """Places in `Rank.counts`: sequences that decode; passes that decoded so far; prompts begun, and
 groups, of which the arrays tell; ends of the queue; the last admitted of those that decode; in
-a closed loop the next request to be sent, and how many there are; requests sent and not ended."""
+a closed loop the next request to be sent, and how many there are; requests sent and not ended;
+entries of the log, those for which it had no room included."""
 
 TOTAL_PASSES, SEQUENCE_SECONDS, TOTALS = 7, 8, 9
 """Places in `Rank.totals`, after those of the parts of `pass_times`."""
+
+START, SAME_PASSES, TIME, PROMPTS, CHUNK, BATCH, BLOCKS, PARTS_FROM = range(8)
+LOG = PARTS_FROM + 6
+"""Places in `Rank.log`: when passes alike begin, how many there are and what each takes [s];
+prompts in each of them, and tokens of each of their chunks; sequences that decode; blocks of the
+cache in use as they begin; and, from the last place on, what `pass_times` says one consists of."""
 
 
 class Limits(NamedTuple):
@@ -115,6 +125,8 @@ class Rank(NamedTuple):
         Requests that began to decode while it waited for prompts, and when they did [s].
     totals
         Sums over passes.
+    log : shape (LOG, entries)
+        Passes, those alike that follow each other as one; without entries nothing is kept.
     """
 
     numbers: Floats
@@ -125,6 +137,7 @@ class Rank(NamedTuple):
     group_sizes: Floats
     group_times: Floats
     totals: Floats
+    log: Floats
 
 
 @jit_lean
@@ -181,8 +194,8 @@ def new_requests(count: int) -> Requests:
 
 
 @jit
-def new_rank(most: int) -> Rank:
-    """Return memory for a rank with so many requests at once, idle at time 0."""
+def new_rank(most: int, entries: int) -> Rank:
+    """Return memory for a rank, idle at time 0, with so many requests and entries of its log."""
     rank = Rank(
         np.zeros(NUMBERS),
         np.zeros(COUNTS, np.int64),
@@ -192,6 +205,7 @@ def new_rank(most: int) -> Rank:
         np.zeros(most + 1),
         np.zeros(most + 1),
         np.zeros(TOTALS),
+        np.zeros((LOG, entries)),
     )
     reset(rank)
     return rank
@@ -513,7 +527,19 @@ def spend(
         verified,
         float(math.ceil(completed / limits.ranks)),
     )
-    totals = rank.totals
+    entry, totals = rank.counts[LOGGED], rank.totals
+    if entry < rank.log.shape[1]:
+        log = rank.log
+        log[START, entry], log[SAME_PASSES, entry] = rank.numbers[CLOCK], passes
+        log[TIME, entry], log[PROMPTS, entry], log[CHUNK, entry] = parts[0], prompts, chunk
+        log[BATCH, entry] = decoding
+        used = used_blocks(limits, rank.numbers[KEPT], rank.counts[DECODING])
+        if limits.admission == RESERVE:
+            used = 0.0  # is set aside
+        log[BLOCKS, entry] = used + rank.numbers[HELD]
+        for part in range(6):
+            log[PARTS_FROM + part, entry] = parts[1 + part]
+    rank.counts[LOGGED] += 1
     totals[0] += passes * parts[0]
     totals[1] += passes * parts[1]
     totals[2] += passes * parts[2]

@@ -22,6 +22,7 @@ from perfmodel.kernels.serving.rank import (
     CLOCK,
     END,
     HEAD,
+    LOGGED,
     NEXT,
     NOBODY,
     SEQUENCE_SECONDS,
@@ -297,7 +298,7 @@ def recurse_points(tables: PassTables, deployments: Deployments, loads: Loads, o
         deployment has two pools.
     """
     tally, gaps = new_tally(), new_histogram()
-    requests, rank = new_requests(0), new_rank(0)
+    requests, rank = new_requests(0), new_rank(0, 0)
     out[:] = math.nan
     for d in range(deployments.layout.size):
         limits = limits_of(deployments, d)
@@ -311,7 +312,7 @@ def recurse_points(tables: PassTables, deployments: Deployments, loads: Loads, o
                 continue
             most = requests_of(loads, j, int(loads.concurrency[j] / groups) + 1)
             if most > requests.inputs.size:
-                requests, rank = new_requests(most), new_rank(most)
+                requests, rank = new_requests(most), new_rank(most, 0)
             clear_tally(tally)
             recurse_point(tables, limits, groups, loads, j, requests, rank, gaps, tally)
             half_width, devices = tables.half_width[limits.layout], deployments.devices[d]
@@ -320,6 +321,50 @@ def recurse_points(tables: PassTables, deployments: Deployments, loads: Loads, o
             write_rows(tally, busy, ranks, devices, half_width, values)
             enough = loads.concurrency[j] >= deployments.ranks[d]
             values[ROWS.status] = STABLE if enough else NO_STAGE_WORK
+
+
+@jit
+def log_clients(
+    tables: PassTables,
+    deployments: Deployments,
+    d: int,
+    loads: Loads,
+    j: int,
+    clients: int,
+    state: int,
+    entries: int,
+) -> tuple[Floats, int, float, float, int]:
+    """Run a closed loop on one batch of a deployment and keep its passes; as `recurse_points`.
+
+    Parameters
+    ----------
+    tables, deployments, loads : PassTables, Deployments, Loads
+    d, j : int
+        Which of them.
+    clients : int
+        Of this batch.
+    state : int
+        Of the order of lengths.
+    entries : int
+        Of the log.
+
+    Returns
+    -------
+    log : shape (LOG, entries)
+    logged : int
+        Entries that all of it takes.
+    since, until : float
+        What counts [s].
+    state : int
+        The next.
+    """
+    limits = limits_of(deployments, d)
+    count = requests_of(loads, j, clients)
+    requests, rank, gaps = new_requests(count), new_rank(count, entries), new_histogram()
+    state = fill_requests(requests, count, loads, j, state)
+    steady = loads.rounds[j] == math.inf
+    since = run_clients(tables, limits, requests, rank, gaps, clients, count, steady)
+    return rank.log, rank.counts[LOGGED], since, rank.numbers[CLOCK], state
 
 
 @jit_lean

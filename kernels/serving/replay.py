@@ -12,6 +12,7 @@ from perfmodel.kernels.serving.rank import (
     CLOCK,
     COUNTS,
     HEAD,
+    LOGGED,
     NEWEST,
     NOBODY,
     NUMBERS,
@@ -161,11 +162,18 @@ class Ranks(NamedTuple):
     group_sizes: Floats
     group_times: Floats
     totals: Floats
+    log: Floats
 
 
 @jit
-def new_ranks(ranks: int, most: int) -> Ranks:
-    """Return memory for ranks with so many requests at once, idle at time 0."""
+def new_ranks(ranks: int, most: int, log: Floats) -> Ranks:
+    """Return memory for ranks with so many requests at once, idle at time 0.
+
+    Parameters
+    ----------
+    ranks, most : int
+    log : shape (rank, LOG, entries)
+    """
     counts = np.zeros((ranks, COUNTS), np.int64)
     counts[:, HEAD] = counts[:, TAIL] = counts[:, NEWEST] = NOBODY
     return Ranks(
@@ -177,6 +185,7 @@ def new_ranks(ranks: int, most: int) -> Ranks:
         np.zeros((ranks, most + 1)),
         np.zeros((ranks, most + 1)),
         np.zeros((ranks, TOTALS)),
+        log,
     )
 
 
@@ -201,6 +210,7 @@ def step_rank(
         ranks.group_sizes[r],
         ranks.group_times[r],
         ranks.totals[r],
+        ranks.log[r],
     )
     advance(tables, limits, requests, rank, gaps, until)
     if i != NOBODY:
@@ -292,6 +302,8 @@ def replay_requests(
     dispatch: int,
     columns: Floats,
     values: Floats,
+    log: Floats,
+    logged: Integers,
 ) -> None:
     """Replay a trace on a deployment.
 
@@ -314,20 +326,25 @@ def replay_requests(
         Receives the columns of `COLUMN_NAMES`.
     values : shape (ROWS,)
         Receives the variables over all requests.
+    log : shape (lanes, LOG, entries)
+        Receives the passes of every batch under way (`Rank.log`); without entries none.
+    logged : shape (lanes,)
+        Receives how many entries all of them take.
     """
     limits = limits_of(deployments, d)
-    lanes = max(int(deployments.ranks[d] * deployments.stages[d] / limits.ranks), 1)
+    lanes = logged.size
     count = arrivals.size
     requests, tally = new_requests(count), new_tally()
     requests.inputs[:] = inputs
     requests.outputs[:] = outputs
     most = int(min(limits.sequences, count))
-    ranks = new_ranks(lanes, most)
+    ranks = new_ranks(lanes, most, log)
     distinct = prompts.blocks.max() + 1 if prompts.blocks.size else 0
     caches = max(int(deployments.ranks[d] / limits.ranks), 1)
     cache = new_caches(caches, distinct, capacity * limits.ranks)
     dealt = np.zeros(count, np.int64)
     run_trace(tables, limits, requests, arrivals, prompts, cache, ranks, dispatch, tally.gap, dealt)
+    logged[:] = ranks.counts[:, LOGGED]
     until = ranks.numbers[:, CLOCK].max()
     count_requests(limits, requests, count, 0.0, until, 1.0, tally)
     tally.totals[:] = ranks.totals.sum(axis=0)
@@ -349,6 +366,8 @@ def replay_clients(
     outputs: Floats,
     columns: Floats,
     values: Floats,
+    log: Floats,
+    logged: Integers,
 ) -> None:
     """Let clients send requests of given lengths, each when the one before has ended.
 
@@ -362,15 +381,14 @@ def replay_clients(
         Requests under way at once.
     inputs, outputs : shape (request,)
         Tokens of prompts and answers.
-    columns, values
+    columns, values, log, logged
         As of `replay_requests`.
     """
     limits = limits_of(deployments, d)
-    lanes = max(int(deployments.ranks[d] * deployments.stages[d] / limits.ranks), 1)
-    lanes = min(lanes, clients)
+    lanes = min(logged.size, clients)
     total = inputs.size
     most = (total + lanes - 1) // lanes
-    requests, rank = new_requests(most), new_rank(most)
+    requests, rank = new_requests(most), new_rank(most, log.shape[2])
     tally, gaps = new_tally(), new_histogram()
     for lane in range(lanes):
         count = (total - lane + lanes - 1) // lanes
@@ -381,6 +399,8 @@ def replay_clients(
         run_clients(tables, limits, requests, rank, gaps, share, count, False)
         count_requests(limits, requests, count, 0.0, rank.numbers[CLOCK], 1.0, tally)
         count_passes(rank, 1.0, tally)
+        log[lane] = rank.log
+        logged[lane] = rank.counts[LOGGED]
         merge(tally.gap, gaps, 1.0)
         time = rank.numbers[CLOCK] + limits.output_host
         tally.sums[DURATION] = max(tally.sums[DURATION], time)

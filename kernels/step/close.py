@@ -30,6 +30,7 @@ from perfmodel.kernels.step.pipeline import (
     waited_pipeline,
 )
 from perfmodel.kernels.step.placement import data_groups
+from perfmodel.kernels.step.sharding import shards_parameters
 from perfmodel.kernels.step.stages import Load, stage_load
 from perfmodel.kernels.step.tables import DUALPIPE, INTERLEAVED, ROW, STAGE_PLACE
 
@@ -47,6 +48,25 @@ class Family(NamedTuple):
     data: DataParallel
 
 
+class DetailRows(NamedTuple):
+    """What is known of a family beyond its results: which place holds what, all times in seconds."""
+
+    critical: int  # the slowest stage: a row of `Stages.sums`
+    send: int  # what a send between stages takes
+    gather: int  # data parallel, ahead of the first pass: what shows, and all of it
+    gather_total: int
+    reduce: int  # behind the last one
+    reduce_total: int
+    each: int  # for each micro-batch
+    each_total: int
+    sharded: int  # of each, what sharded parameters take (ZeRO-3), which is part of passes
+    copied: int  # offload: for each micro-batch on the slowest stage,
+    copies: int  # and once a step, behind the update
+
+
+DETAIL = DetailRows(*range(len(DetailRows._fields)))
+
+
 class Results(NamedTuple):
     """Where results are kept: in one of two arrays, so that kernels are compiled once for both.
 
@@ -55,13 +75,15 @@ class Results(NamedTuple):
 
     double: np.ndarray  # float64
     single: np.ndarray  # float32
+    details: np.ndarray  # float64[len(DETAIL)]: of the last family
 
 
 def results_in(out):
     """Return the `Results` that fill an array of float64 or float32."""
+    details = np.zeros(len(DETAIL))
     if out.dtype == np.float32:
-        return Results(np.empty((0, 0)), out)
-    return Results(out, np.empty((0, 0), np.float32))
+        return Results(np.empty((0, 0)), out, details)
+    return Results(out, np.empty((0, 0), np.float32), details)
 
 
 @jit
@@ -132,6 +154,7 @@ def _close_all(families, batch, tables, room, out):
             batches = batches_at(strategy, batch, one)
             if one == 0 or parks(strategy):  # what is parked depends on how many there are
                 family = family_of(strategy, batches.micro, key, slot, groups, tables, room.memo)
+                write_details(strategy, family, out.details)
             if one == 0 or not holds_alike(strategy, batches, before, stages, waits, settings):
                 remembered_memory(
                     strategy, batches, stages, waits, groups, sizes, settings, row, room.peaks
@@ -160,6 +183,25 @@ def _keep_in(results, row, column):
     for variable in range(row.size):
         if row[variable] != 0.0 or results[variable, column] != 0.0:
             results[variable, column] = row[variable]
+
+
+@jit_lean_inline
+def write_details(strategy, family, details):
+    """Write what timelines need of a family, by the places of `DETAIL`."""
+    once, each, ahead = family.data.once, family.data.each, family.data.ahead
+    details[DETAIL.critical] = family.load.critical
+    details[DETAIL.send] = family.sends.time
+    details[DETAIL.gather] = ahead.exposed
+    details[DETAIL.gather_total] = ahead.total
+    details[DETAIL.reduce] = once.exposed - ahead.exposed
+    details[DETAIL.reduce_total] = once.total - ahead.total
+    details[DETAIL.each] = each.exposed
+    details[DETAIL.each_total] = each.total
+    details[DETAIL.sharded] = 0.0
+    if shards_parameters(strategy.zero):
+        details[DETAIL.sharded] = family.load.shard_exposed
+    details[DETAIL.copied] = family.load.offload_exposed
+    details[DETAIL.copies] = family.copies
 
 
 @jit_lean_inline

@@ -210,6 +210,7 @@ class DataParallel(NamedTuple):
 
     once: Moved
     each: Moved  # more for each micro-batch
+    ahead: Moved  # of once: what comes ahead of the first pass
     table_width: float  # half-width of the tied table, once [s]
 
 
@@ -259,7 +260,7 @@ def data_parallel_time(
     if shards_parameters(zero):
         once = Moved(table, load.shard_first + table, 0.0, 0.0)
         each = Moved(load.shard_total + scales, load.shard_exposed + scales, 0.0, 0.0)
-        return DataParallel(once, each, table_width)
+        return DataParallel(once, each, Moved(0.0, load.shard_first, 0.0, 0.0), table_width)
     dense, sparse = gradients(zero, load.weights, load.experts, groups, settings)
     reduce = transfer_time(dense, sparse, network, memo)
     beside = 0.0
@@ -288,12 +289,13 @@ def data_parallel_time(
     here = moved(load.weights, load.experts, groups)
     copied_out = settings.reduce_copy_time * here
     copied_in = settings.gather_copy_time * here if shards_optimizer(zero) else 0.0
+    ahead = Moved(gathered.total + copied_in, gathered.exposed + copied_in, 0.0, gathered.waits)
     rest = table + copied_in
     if shards_gradients(zero):
         once = Moved(gathered.total + rest, gathered.exposed + rest, gathered.width, gathered.waits)
         own = copied_out + scales
         each = Moved(reduced.total + own, reduced.exposed + own, reduced.width, reduced.waits)
-        return DataParallel(once, each, table_width)
+        return DataParallel(once, each, ahead, table_width)
     rest += copied_out
     once = Moved(
         reduced.total + gathered.total + rest,
@@ -301,4 +303,4 @@ def data_parallel_time(
         reduced.width + gathered.width,
         reduced.waits + gathered.waits,
     )
-    return DataParallel(once, Moved(scales, scales, 0.0, 0.0), table_width)
+    return DataParallel(once, Moved(scales, scales, 0.0, 0.0), ahead, table_width)

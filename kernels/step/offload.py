@@ -18,9 +18,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from perfmodel.kernels._jit import jit_lean_inline
+import numpy as np
+
+from perfmodel.kernels._jit import jit, jit_lean_inline
 from perfmodel.kernels.collective.times import POINT_TO_POINT
-from perfmodel.kernels.step.memo import remembered_time
+from perfmodel.kernels.step.memo import MEMO_SLOTS, TIME, remembered_time
+from perfmodel.kernels.step.placement import data_groups
 from perfmodel.kernels.step.sharding import kept, shards_gradients, shards_parameters
 from perfmodel.kernels.step.tables import HOST, NVME, STAGE_PLACE
 
@@ -149,6 +152,32 @@ def pass_exposed(strategy, stage, parks, groups, settings, network, memo):
     forward = max(forward, drive_time(fetched, stored, settings))
     backward = max(backward, drive_time(fetched + stored, 0.0, settings))
     return max(0.0, forward - stage.forward_window) + max(0.0, backward - stage.backward_window)
+
+
+@jit
+def stage_copies(strategy, batches, stages, settings, network, out):
+    """Write what `pass_exposed` says of every distinct stage of a strategy.
+
+    Parameters
+    ----------
+    strategy : record of STRATEGY
+    batches : int
+        Micro-batches.
+    stages : Stages
+    settings : record of SETTINGS
+    network : Network
+    out : float64[rows of the stage key]
+        Result [s].
+    """
+    of = stages.of[strategy.stage_key]
+    groups = data_groups(strategy, network)
+    memo = np.zeros((MEMO_SLOTS, TIME + 1))
+    for row in range(of.first, of.behind):
+        leaves, _ = parked(strategy, batches, stages, row)
+        moves = leaves > 0.0
+        out[row - of.first] = pass_exposed(
+            strategy, stages.sums[row], moves, groups, settings, network, memo
+        )
 
 
 @jit_lean_inline

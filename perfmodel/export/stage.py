@@ -237,7 +237,9 @@ class _Stage:
                 )
                 self.tail = needing((node,))
         self.tail = both(self.tail, needing([node for _, node in running]))
-        wait = part.host_forward if slot.forward else _host_share(slot, part) * part.host_backward
+        wait = part.host_forward
+        if not slot.forward:
+            wait = host_share(slot.gradients, part) * part.host_backward
         if wait > 0:
             name = f"{label} {_direction(slot)} host"
             self.tail = needing((self.nodes.host(name, self.tail, wait),))
@@ -336,12 +338,19 @@ def _direction(slot: Slot) -> str:
     return "forward" if slot.forward else "backward"
 
 
-def _host_share(slot: Slot, part: ProjectedPart) -> float:
-    """Return the share of the host's time of a backward pass that falls on a part of it."""
-    if slot.gradients == ALL:
+def host_share(gradients: str, part: ProjectedPart) -> float:
+    """Return the share of the host's time of a backward pass that falls on a part of it.
+
+    Parameters
+    ----------
+    gradients : str
+        As of `perfmodel.export.program.Slot`.
+    part : ProjectedPart
+    """
+    if gradients == ALL:
         return 1.0
     behind = [item for item in part.operations if item.phase != "forward"]
-    own = sum(item.exposed for item in behind if makes(item, slot.gradients))
+    own = sum(item.exposed for item in behind if makes(item, gradients))
     whole = sum(item.exposed for item in behind)
     return own / whole if whole > 0 else 0.0
 

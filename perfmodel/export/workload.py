@@ -92,20 +92,12 @@ def projected_workload(
         raise StrategyError(
             "stage_split best: workload files are written of stated layers (--stage-layers 5,8,8,7)"
         )
+    strategy, order = grid.row(0), order_of(grid)
     keys = LayerKeys(layer_columns(grid.columns))
-    strategy, order = grid.row(0), _order(grid)
-    pipeline, virtual = (int(grid[name][0]) for name in PIPELINE_FIELDS[:2])
-    layout = stage_layout(model, pipeline, virtual, framework.stage_split)
-    recomputed = recomputed_of(*(int(grid[name][0]) for name in PIPELINE_FIELDS[3:]))
-    stages_of_chunks = order.rank_of[: len(layout.layers)].tolist()
-    held = chunk_parts(model, layout, stages_of_chunks, recomputed)
-    parts = _parts(model, keys, hardware, framework, grid.devices, parts_with(model, held))
+    chunks = model_chunks(model, grid, hardware, framework, order, framework.stage_split)
     out = np.empty((len(STEP_VARIABLES), 1))
     work = Workload(model, grid)
     project_grid(work, hardware, framework, out, threads=1)
-    chunks = _chunks(held, parts)
-    if order.copies > 1:
-        chunks += [[(f"{label} of the other copy", part) for label, part in it] for it in chunks]
     stages, boundary = stage_data(
         work,
         hardware,
@@ -130,6 +122,46 @@ def projected_workload(
         hardware.calibrated("host", "step_overhead"),
         {item.name: float(out[i, 0]) for i, item in enumerate(STEP_VARIABLES)},
     )
+
+
+def model_chunks(
+    model: ModelSpec,
+    grid: StrategyGrid,
+    hardware: Hardware,
+    framework: Framework,
+    order: Order,
+    split: str,
+) -> list[list[tuple[str, ProjectedPart]]]:
+    """Return labels and parts of every model chunk of one strategy, in the order of the model.
+
+    Parameters
+    ----------
+    model : ModelSpec
+    grid : StrategyGrid
+        Of one strategy.
+    hardware : Hardware
+    framework : Framework
+    order : Order
+        Of its pipeline.
+    split : str
+        Layers over stages: as of `perfmodel.training.layout.stage_layout`.
+
+    Returns
+    -------
+    list of list of (str, ProjectedPart)
+        Those of a second copy of the model follow.
+    """
+    keys = LayerKeys(layer_columns(grid.columns))
+    pipeline, virtual = (int(grid[name][0]) for name in PIPELINE_FIELDS[:2])
+    layout = stage_layout(model, pipeline, virtual, split)
+    recomputed = recomputed_of(*(int(grid[name][0]) for name in PIPELINE_FIELDS[3:]))
+    stages_of_chunks = order.rank_of[: len(layout.layers)].tolist()
+    held = chunk_parts(model, layout, stages_of_chunks, recomputed)
+    parts = _parts(model, keys, hardware, framework, grid.devices, parts_with(model, held))
+    chunks = _chunks(held, parts)
+    if order.copies > 1:
+        chunks += [[(f"{label} of the other copy", part) for label, part in it] for it in chunks]
+    return chunks
 
 
 def _arrival(
@@ -207,7 +239,7 @@ def _operation(item: Priced) -> ProjectedOperation:
     )
 
 
-def _order(grid: StrategyGrid) -> Order:
+def order_of(grid: StrategyGrid) -> Order:
     """Return what the stages of a strategy do when."""
     if grid.table is not None:
         return grid.table.order

@@ -187,12 +187,14 @@ class Comparison:
         details = list(dict.fromkeys(name for row in self.rows for name in row.outcome.details))
         named = [f"projected_{name}" for name in details]
         added = ["line", "measured", "projected", "error", "throughput_error", "skip_reason"]
-        header = [*own, *added, "skip_detail", "assumptions", "interpretation", *named]
+        added += ["skip_detail", "assumptions", "interpretation", "quantity", "quantity_unit"]
+        header = [*own, *added, *named]
         lines = [header]
         for row in self.rows:
             out = row.outcome
             results = [row.line, out.measured, out.projected, row.error, row.throughput_error]
             words = [out.skip_reason, out.skip_detail, "; ".join(out.assumed), "; ".join(out.notes)]
+            words += [self.quantity, self.unit]
             values = [out.details.get(name) for name in details]
             cells: list[Any] = [row.cells.get(name, "") for name in own]
             lines.append(["" if v is None else v for v in [*cells, *results, *words, *values]])

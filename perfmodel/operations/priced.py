@@ -59,6 +59,9 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 """Multiplier of a multiplicative hash: 2^64 / golden ratio (Knuth, volume 3, section 6.4)."""
 
 
+FEW_KEYS = 64
+
+
 def distinct_rows(columns: Sequence[Column]) -> tuple[list[Column], NDArray[np.intp]]:
     """Reduce aligned columns to their distinct rows and say where each row went.
 
@@ -81,7 +84,11 @@ def distinct_rows(columns: Sequence[Column]) -> tuple[list[Column], NDArray[np.i
 
 def column_of(value: Size, size: int) -> Column:
     """Spread a number or a column over all keys."""
-    return np.broadcast_to(np.asarray(value, np.float64), (size,))
+    column = np.asarray(value, np.float64)
+    if column.shape == (size,):
+        return column
+    # A view of many keys takes no memory; of a few it takes ten times as long as they do.
+    return np.full(size, column) if size < FEW_KEYS else np.broadcast_to(column, (size,))
 
 
 def supported_precisions(hardware: Hardware) -> NDArray[np.bool_]:

@@ -37,10 +37,14 @@ class Replay:
     summary : dict of str to float
         The variables of an operating point, by the names of
         `perfmodel.kernels.serving.tables.ROWS`, over all requests.
+    passes : tuple of ndarray of float64, shape (LOG, entries)
+        Of every batch under way, where they were asked for: rows as of
+        `perfmodel.kernels.serving.rank.LOG`.
     """
 
     columns: Mapping[str, Floats]
     summary: Mapping[str, float]
+    passes: tuple[Floats, ...] = ()
 
 
 def replay_trace(
@@ -52,6 +56,7 @@ def replay_trace(
     dispatch: str = "least_loaded",
     cached: bool = True,
     concurrency: int | None = None,
+    entries: int = 0,
 ) -> Replay:
     """Run a trace through the passes of a deployment.
 
@@ -70,6 +75,9 @@ def replay_trace(
     concurrency : int, optional
         Send so many requests at once, and each other one when one has ended, dealt to ranks in
         turn: arrivals don't count, and prompts have nothing in common.
+    entries : int
+        Keep the passes, in so many entries of each batch under way: those alike that follow each
+        other are one. Where they are too few, as many as are needed.
 
     Returns
     -------
@@ -84,6 +92,7 @@ def replay_trace(
     """
     from perfmodel.kernels.plain import plain
     from perfmodel.kernels.serving import replay
+    from perfmodel.kernels.serving.rank import LOG
     from perfmodel.kernels.serving.tables import ROWS
     from perfmodel.kernels.work import kernel_work
 
@@ -105,23 +114,30 @@ def replay_trace(
         values = np.empty(len(ROWS))
         deployed = *map(plain, (tables, deployments)), d
         lengths = trace.input_length.astype(np.float64), trace.output_length.astype(np.float64)
-        begin = 0.0
-        if concurrency is not None:
-            replay.replay_clients(*deployed, concurrency, *lengths, columns, values)
-        else:
-            begin = float(trace.arrival[0])
-            replay.replay_requests(
-                *deployed,
-                trace.arrival - begin,
-                *lengths,
-                *_prompts(trace, deployments, d, cached),
-                replay.DISPATCHES.index(dispatch),
-                columns,
-                values,
-            )
+        begin = 0.0 if concurrency is not None else float(trace.arrival[0])
+        lanes = int(deployments.ranks[d] * deployments.stages[d])
+        lanes = max(int(lanes / max(deployments.lockstep_ranks[d], 1.0)), 1)
+        logged = np.zeros(lanes, np.int64)
+
+        def run(room: int) -> Floats:
+            log = np.zeros((lanes, LOG, room))
+            kept = columns, values, log, logged
+            if concurrency is not None:
+                replay.replay_clients(*deployed, concurrency, *lengths, *kept)
+            else:
+                arrivals, way = trace.arrival - begin, replay.DISPATCHES.index(dispatch)
+                prompts = _prompts(trace, deployments, d, cached)
+                replay.replay_requests(*deployed, arrivals, *lengths, *prompts, way, *kept)
+            return log
+
+        log = run(entries)
+        if entries and logged.max() > entries:
+            log = run(int(logged.max()))
     found = dict(zip(replay.COLUMN_NAMES, columns, strict=True))
     found["finish_time"] += begin
-    return Replay(found, dict(zip(ROWS._fields, values.tolist(), strict=True)))
+    summary = dict(zip(ROWS._fields, values.tolist(), strict=True))
+    passes = tuple(one[:, :count] for one, count in zip(log, logged, strict=True))
+    return Replay(found, summary, passes if entries else ())
 
 
 def lacks_room(deployments: Deployments, d: int, trace: RequestTrace) -> str:

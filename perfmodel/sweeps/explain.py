@@ -147,7 +147,8 @@ def operation_costs(
     priced = price_parts(model, keys, hardware, framework, grid.devices, parts)
     pipeline, virtual, placement, split, chosen = held
     counts = stage_compositions(model, pipeline, virtual, split, placement, chosen, parts)
-    copies = 2 if placement == BIDIRECTIONAL else 1  # of the model; each takes its share
+    # Of the model; each takes its share.
+    copies = 2 if placement == BIDIRECTIONAL and pipeline > 1 else 1
     batches = int(batches_of(grid)[0]) // copies
     stage = counts[_critical_stage(model, grid, hardware, framework, batches * counts, priced)]
     costs = []

@@ -283,21 +283,27 @@ def best_rows(
 
 
 def best_of_each(
-    results: Table | xr.Dataset, names: Sequence[str], *, where: str | None = None
+    results: Table | xr.Dataset,
+    names: Sequence[str],
+    *,
+    where: str | None = None,
+    by: str = RATE,
+    fitting: bool = True,
 ) -> Ranked:
-    """Return the best fitting strategy for every combination of values of some columns.
+    """Return the best strategy for every combination of values of some columns.
 
     Parameters
     ----------
     results : xarray.Dataset or Table
     names : sequence of str
         Such as ``["model", "hardware"]``.
-    where : str, optional
+    where, by, fitting
+        As of `best`.
 
     Returns
     -------
     Ranked
-        What has the most tokens per second and device, in the order of the combinations.
+        In the order of the combinations.
 
     Raises
     ------
@@ -305,10 +311,11 @@ def best_of_each(
         An unknown name, or a malformed filter.
     """
     table = as_table(results)
-    chosen = select(table, where)
-    rate = column(table, RATE)
+    chosen = select(table, where, fitting=fitting)
+    costs = np.empty(column(table, by).size)
+    costs[chosen] = _costs(table, [by], chosen)[:, 0]
     parts = grouped(chosen, [column(table, name) for name in names])
-    return rows(table, np.array([part[np.argmax(rate[part])] for part in parts], np.intp))
+    return rows(table, np.array([part[np.argmin(costs[part])] for part in parts], np.intp))
 
 
 def grouped(chosen: NDArray[np.intp], columns: Sequence[NDArray[Any]]) -> list[NDArray[np.intp]]:
@@ -371,6 +378,19 @@ def front_rows(
     order = np.argsort(flat)  # as one of those that are equal in all is found
     flat, costs = flat[order], costs[order]
     return np.asarray(flat[_non_dominated(costs)] if flat.size else flat)
+
+
+def front_among(
+    table: Table, objectives: Sequence[str], chosen: NDArray[np.intp]
+) -> NDArray[np.intp]:
+    """Return those of some flat indices that no other of them beats in every objective.
+
+    In the order of the first objective; one of those that are equal in all.
+    """
+    check_front(objectives)
+    front = _non_dominated(_costs(table, objectives, chosen)) if chosen.size else chosen
+    found: NDArray[np.intp] = chosen[front]
+    return found
 
 
 def _costs(table: Table, objectives: Sequence[str], chosen: NDArray[np.intp]) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""What results are about: training steps, served models or wafers, and what they share."""
+"""What results are about: training steps, served models, wafers, sensitivities; what they share."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Subject:
     @property
     def numbered(self) -> tuple[str, ...]:
         """Dimensions whose coordinate is the number of a row."""
-        return tuple(dim for dim in self.dims if dim not in ("hardware", "phase"))
+        return tuple(dim for dim in self.dims if dim not in ("hardware", "phase", "parameter"))
 
 
 TRAINING = Subject(
@@ -99,9 +99,22 @@ WAFER = Subject(
     wafer_variables.SCHEMA_VERSION,
 )
 
+SENSITIVITY = Subject(
+    ("parameter",),
+    ("kind", "unit", "value", "setting", "other"),
+    {},
+    "high",
+    frozenset({"elasticity", "low_change", "high_change"}),
+    ("model", "software", "hardware", "variable"),
+    {},
+    "sensitivity",
+)
+
 
 def subject_of(results: Table | xr.Dataset | Any) -> Subject:
     """Return what some results are about."""
     if "mapping" in results.sizes:
         return WAFER
+    if "parameter" in results.sizes:
+        return SENSITIVITY
     return SERVING if "deployment" in results.sizes else TRAINING

@@ -358,10 +358,10 @@ def _add_derived(table: Table, problems: Sequence[Problem], rows: Sequence[Hardw
 
 def _attributes(problems: Sequence[Problem], rows: Sequence[Hardware]) -> dict[str, Any]:
     """Return what holds for the whole table; of several models, all in one."""
-    models = {problem.model.name: _record(problem.model) for problem in problems}
-    software = {
-        problem.framework.name: dataclasses.asdict(problem.framework) for problem in problems
-    }
+    named = {problem.model.name: problem.model for problem in problems}
+    models = {name: _record(it) for name, it in named.items()}
+    used = {problem.framework.name: problem.framework for problem in problems}
+    software = {name: dataclasses.asdict(it) for name, it in used.items()}
     devices = list(dict.fromkeys(problem.grid.devices for problem in problems))
     provenance = {
         "model": models if len(models) > 1 else next(iter(models.values())),

@@ -142,7 +142,7 @@ def _on_stages(
 ) -> NDArray[np.float64]:
     counts = np.zeros((pipeline, chunks.shape[1]))
     np.add.at(counts, chunk_stages(placement, pipeline, virtual), chunks)
-    return counts + counts[::-1] if placement == BIDIRECTIONAL else counts
+    return counts + counts[::-1] if placement == BIDIRECTIONAL and pipeline > 1 else counts
 
 
 def held_parts(

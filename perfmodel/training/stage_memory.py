@@ -24,6 +24,8 @@ from perfmodel.training.scheduled import pipeline_waits
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.kernels.collective.table import Network
+    from perfmodel.kernels.step.tables import KeyTables, Stages, Waits
 
 MOMENTS = (
     "last forward in flight, and its loss",
@@ -93,10 +95,6 @@ def all_stage_memories(
     embedding: bool = True,
 ) -> list[list[StageMemory]]:
     """Return `stage_memories` of every strategy of a grid, all possible and of one precision."""
-    from perfmodel.kernels.plain import plain
-    from perfmodel.kernels.step import memory as kernel
-    from perfmodel.kernels.step.placement import data_groups
-    from perfmodel.kernels.work import kernel_work
     from perfmodel.network.table import network_table
 
     framework = framework_of_run(framework, model, hardware, grid)
@@ -106,10 +104,27 @@ def all_stage_memories(
     if not embedding:
         work.counts[:, [part.kind for part in work.parts].index("embedding")] = 0.0
     keys = key_tables(work, hardware, framework)
-    stages = work.stage_sums(keys)
     settings, network = closing_settings(work, hardware, framework), network_table(hardware)
     waits = pipeline_waits(work, keys, settings, network)
-    batches, _ = families.micro_batches(numbers)
+    return memories_of(work, keys, work.stage_sums(keys), waits, settings, network)
+
+
+def memories_of(
+    work: Workload,
+    keys: KeyTables,
+    stages: Stages,
+    waits: Waits,
+    settings: np.record,
+    network: Network,
+) -> list[list[StageMemory]]:
+    """Return `stage_memories` of every strategy of a workload, each a family of its own."""
+    from perfmodel.kernels.plain import plain
+    from perfmodel.kernels.step import memory as kernel
+    from perfmodel.kernels.step.placement import data_groups
+    from perfmodel.kernels.work import kernel_work
+
+    numbers = np.arange(len(work.families))
+    batches, _ = work.families.micro_batches(numbers)
     found = []
     with kernel_work(strategies=numbers.size):
         levels, sums, flights, facts = map(plain, (network, stages, waits, settings))

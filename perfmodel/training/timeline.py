@@ -62,6 +62,8 @@ class PipelineTimeline(NamedTuple):
         When each of them runs.
     kept_from, kept : ndarray, shape (passes,)
         When what its stage keeps changes with a pass [s], and to what [B].
+    recompute : ndarray, shape (stages of the order,)
+        What of a backward pass runs forward again [s].
     """
 
     stages: tuple[StagePasses, ...]
@@ -70,6 +72,7 @@ class PipelineTimeline(NamedTuple):
     timeline: Timeline
     kept_from: NDArray[np.float64]
     kept: NDArray[np.float64]
+    recompute: NDArray[np.float64]
 
 
 def pipeline_timeline(
@@ -101,7 +104,7 @@ def pipeline_timeline(
     with kernel_work(pipeline_passes=3 * stages * batches * int(grid["virtual_pipeline"][0])):
         from perfmodel.kernels.pipeline.events import Durations, run_order
         from perfmodel.kernels.pipeline.held import held_over_time, peaks
-        from perfmodel.kernels.step.scheduled import kept_bytes, work_of_cases
+        from perfmodel.kernels.step.scheduled import chunk_rows, kept_bytes, work_of_cases
 
         pipeline = grid.table or named_pipeline(
             schedule if stages > 1 else "1f1b",
@@ -127,6 +130,7 @@ def pipeline_timeline(
         ones = np.full(order.rank_of.size, stages / order.rank_of.size)
         in_flight = peaks(order, np.zeros_like(ones), ones)
         kept_from, kept = held_over_time(order, timeline, *bytes_kept)
+    again = (chunks.counts @ parts[0]["recompute"])[chunk_rows(order.rank_of, chunks)]
     of_layers = [part.layer is not None for part in work.parts]
     layers = chunks.counts[:, of_layers].sum(axis=1).astype(np.int64)[chunks.row]
     count = layers.size
@@ -147,5 +151,5 @@ def pipeline_timeline(
             )
         )
     return PipelineTimeline(
-        tuple(found), float(timeline.makespan), pipeline, timeline, kept_from, kept
+        tuple(found), float(timeline.makespan), pipeline, timeline, kept_from, kept, again
     )

@@ -95,4 +95,4 @@ def longest_runs(
     ranks = [0] * pipeline
     for stage, size in zip(chunk_stages(placement, pipeline, runs), sizes, strict=True):
         ranks[stage] += size
-    return max(sizes), max(ranks) * (2 if placement == BIDIRECTIONAL else 1)
+    return max(sizes), max(ranks) * (2 if placement == BIDIRECTIONAL and pipeline > 1 else 1)

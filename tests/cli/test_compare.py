@@ -39,7 +39,7 @@ def test_compare_draws_what_it_compared(table: Path, suffix: str, begins: bytes)
     assert f"wrote {figure}" in result.stderr
     if suffix == "svg":
         text = figure.read_text()
-        for words in ("H100_SXM: 2 rows, median", "A100_SXM: 1 row, median", "±10%"):
+        for words in ("H100_SXM (2)", "A100_SXM (1)", "measured time", "±10%"):
             assert words in text
 
 

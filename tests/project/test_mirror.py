@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 
 TESTS = ROOT / "tests"
 TOPS = ("cli", "hwprofiles", "kernels", "benchmarks")
-OWN_ROOMS = ("oracles", "properties", "published", "project")
+OWN_ROOMS = ("browser", "oracles", "properties", "published", "project")
 LONG = 100  # lines from which a source has a test file of its name
 
 # Longer sources without one, by what tests them instead. The list may only get shorter.

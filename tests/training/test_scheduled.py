@@ -57,6 +57,13 @@ def test_components_add_up(all_schedules, name):
     assert found["pipeline_exposed"] <= found["pipeline_total"] * (1 + 1e-12)
 
 
+def test_a_lone_stage_has_no_second_copy_of_the_model(model, h100):
+    rows = [{"pipeline_schedule": name, "tensor_parallel": 4} for name in ("1f1b", "dualpipe")]
+    found = project_rows(model, h100, rows)
+    for name in ("step_time", "memory_total"):
+        assert found[name][0] == found[name][1]
+
+
 @pytest.mark.parametrize("name", NAMED)
 def test_alone_as_together(model, h100, all_schedules, name):
     alone = project_rows(model, h100, [{"pipeline_parallel": 4, "pipeline_schedule": name}])

@@ -3,18 +3,20 @@
 import { written } from "./format.js";
 
 export const MOST_BINS = 48;
+const DECADES = 30; // a wider range than this factor has bins of equal factors
 
-// Returns { codes, count, log, edges or labels, of(value), place(code) } of a column.
-export function binned(column, count = MOST_BINS, log = column.spansDecades) {
+// Returns { codes, count, labels, edge(code), at(value) } of a column; what lies beyond the extent
+// is in the outermost bins.
+export function binned(column, count = MOST_BINS, extent = column.extent) {
   if (column.isChoice) return { codes: column.codes, count: column.labels.length, labels: column.labels, column };
-  const key = `${count} ${log}`;
-  if (!column.cache.has(key)) column.cache.set(key, cut(column, count, log));
+  const key = `${count} ${extent.low} ${extent.high}`;
+  if (!column.cache.has(key)) column.cache.set(key, cut(column, count, extent));
   return column.cache.get(key);
 }
 
-function cut(column, count, log) {
+function cut(column, count, { low, high, positive }) {
   const { values } = column;
-  const { low, high, positive } = column.extent;
+  const log = low > 0 && high / low > DECADES;
   const first = log ? Math.log(positive) : low;
   const last = log ? Math.log(high) : high;
   const width = (last - first) / count || 1;

@@ -78,6 +78,18 @@ export class Filters {
     return found;
   }
 
+  // Lowest and highest of the rows that pass, and the lowest above zero.
+  extentOf({ values, extent }) {
+    let [low, high, positive] = [Infinity, -Infinity, Infinity];
+    for (let at = 0; at < this.count; at += 1) {
+      const value = values[this.rows[at]];
+      if (value < low && value > -Infinity) low = value;
+      if (value > high && value < Infinity) high = value;
+      if (value > 0 && value < positive) positive = value;
+    }
+    return low > high ? extent : { low, high, positive };
+  }
+
   // The rows that come first by a figure, best first.
   best(figure, count, larger = figure.larger) {
     const sign = larger ? 1 : -1;

@@ -24,6 +24,7 @@ export function parallel(view) {
   const table = behind("Rows by value of every axis as a table", countTable);
   const note = h("p", { class: "note" });
   let [axes, all, size] = [[], new Map(), null];
+  const extents = new Map();
 
   const axesOf = () => possible.filter((it) => shown.has(it.name));
 
@@ -34,13 +35,19 @@ export function parallel(view) {
     const height = stacked ? columns.length * 58 + 30 : 380;
     const [start, end] = stacked ? [16, width - 16] : [height - 30, 44];
     axes = columns.map((column, at) => {
-      const bins = binned(column, BINS);
+      const bins = column.isChoice ? binned(column) : binned(column, BINS, extentOf(column));
       const across = stacked ? 34 + at * 58 : columns.length === 1 ? width / 2 : 58 + (at * (width - 116)) / (columns.length - 1);
       const place = (share) => start + (end - start) * share;
       const of = (code) => place(column.isChoice ? (code + 0.5) / bins.count : (code + 0.5) / bins.count);
       return { column, bins, across, place, of };
     });
     return { width, height, stacked };
+  }
+
+  // Axes reach as far as what fits does: one strategy beyond all memory would squeeze the others.
+  function extentOf(column) {
+    if (!extents.has(column.name)) extents.set(column.name, view.usualExtent(column));
+    return extents.get(column.name);
   }
 
   function pairs(rows, count) {
@@ -195,7 +202,8 @@ export function parallel(view) {
     if (!column.isChoice) {
       const ends = [0, Math.floor(bins.count / 2), bins.count - 1];
       const values = [bins.edge(0), bins.edge(bins.count / 2), bins.edge(bins.count)];
-      return ends.map((code, at) => [code, column.written(values[at], 3)]);
+      const beyond = [column.extent.low < values[0] * (1 - 1e-6) ? "≤ " : "", "", column.extent.high > values[2] * (1 + 1e-6) ? "≥ " : ""];
+      return ends.map((code, at) => [code, beyond[at] + column.written(values[at], 3)]);
     }
     const room = stacked ? Math.max(...column.labels.map((it) => it.length)) * 6.5 + 6 : 13;
     const each = Math.ceil((room * column.labels.length) / length);

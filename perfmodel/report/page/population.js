@@ -55,11 +55,6 @@ class Figure {
     }
     return this.cache.get("extent");
   }
-
-  get spansDecades() {
-    const { low, high } = this.extent;
-    return low > 0 && high / low > 30;
-  }
 }
 
 export class Population {

@@ -79,15 +79,7 @@ export function scatter(view) {
 
   // The scale of what passes; whether it is logarithmic stays as it was first.
   function scaleOf(column, range) {
-    const { values } = column;
-    let [low, high, positive] = [Infinity, -Infinity, Infinity];
-    for (let at = 0; at < filters.count; at += 1) {
-      const value = values[filters.rows[at]];
-      if (value < low) low = value;
-      if (value > high && value < Infinity) high = value;
-      if (value > 0 && value < positive) positive = value;
-    }
-    if (low > high) ({ low, high, positive } = column.extent);
+    const { low, high, positive } = filters.extentOf(column);
     if (!logs.has(column.name)) logs.set(column.name, low > 0 && (compares ? column.name !== "error" : high / low > DECADES));
     if (logs.get(column.name) && positive < Infinity) return d3.scaleLog().domain([positive / 1.05, high * 1.05]).range(range);
     const pad = (high - low) * 0.03 || Math.abs(high) * 0.05 || 1;

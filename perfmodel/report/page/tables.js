@@ -10,7 +10,7 @@ export function bestTable(view) {
   const body = h("tbody", {});
   const head = h("tr", {});
   const more = h("button", { type: "button", class: "quiet", onclick: () => { shown += STEP; draw(); } });
-  const table = h("table", { class: "best" }, h("caption", { class: "sr" }, population.heading), h("thead", {}, head), body);
+  const table = h("table", { class: "best", role: "grid" }, h("caption", { class: "sr" }, population.heading), h("thead", {}, head), body);
   const note = h("p", { class: "note" });
   let columns = [];
 

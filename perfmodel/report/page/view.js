@@ -32,6 +32,16 @@ export class View {
     this.filters.reset(this.usual);
   }
 
+  // How far a figure reaches among the rows that the usual filters let pass.
+  usualExtent(column) {
+    const fits = this.population.get("fits");
+    const [wanted] = this.usual.values();
+    if (!wanted) return column.extent;
+    const rows = [];
+    for (let row = 0; row < fits.codes.length; row += 1) if (wanted.allowed.has(fits.codes[row])) rows.push(row);
+    return this.filters.extentOf.call({ rows, count: rows.length }, column);
+  }
+
   changed() {
     const { active } = this.filters;
     return active.size !== this.usual.size || [...active].some(([name, it]) => !this.usual.has(name) || it.allowed?.size !== 1 || !it.allowed.has(this.population.get(name).labels.indexOf("yes")));

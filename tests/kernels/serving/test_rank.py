@@ -33,7 +33,7 @@ TABLES = linear_tables(eager_time=2e-4, pass_host=1e-4, sequence_host=1e-6, host
 def ran(deployments: Deployments, clients: int, count: int = 90):
     """Run a closed loop both ways."""
     limits = limits_of(deployments, 0)
-    requests, rank, gaps = new_requests(count), new_rank(count), new_histogram()
+    requests, rank, gaps = new_requests(count), new_rank(count, 0), new_histogram()
     requests.inputs[:], requests.outputs[:] = LENGTHS[:count].T
     for i in range(clients):
         send(limits, requests, rank, i, 0.0)
@@ -91,7 +91,7 @@ def test_requests_are_put_back_about_as_often(scheduler: str, admission: str) ->
 
 def test_a_rank_stops_at_the_first_pass_that_ends_late_enough() -> None:
     limits = limits_of(deployment(), 0)
-    requests, rank, gaps = new_requests(1), new_rank(1), new_histogram()
+    requests, rank, gaps = new_requests(1), new_rank(1, 0), new_histogram()
     requests.inputs[0], requests.outputs[0] = 100.0, 50.0
     send(limits, requests, rank, 0, 0.0)
     advance(TABLES, limits, requests, rank, gaps, 0.02)
@@ -103,7 +103,7 @@ def test_a_rank_stops_at_the_first_pass_that_ends_late_enough() -> None:
 
 def ran_alone(prompt: float, answer: float) -> Requests:
     limits = limits_of(deployment(), 0)
-    requests, rank, gaps = new_requests(1), new_rank(1), new_histogram()
+    requests, rank, gaps = new_requests(1), new_rank(1, 0), new_histogram()
     requests.inputs[0], requests.outputs[0] = prompt, answer
     send(limits, requests, rank, 0, 0.0)
     advance(TABLES, limits, requests, rank, gaps, math.inf)
@@ -119,7 +119,7 @@ def test_an_answer_of_one_token_ends_with_its_prompt() -> None:
 def test_ranks_in_step_wait_for_the_longest() -> None:
     # Two ranks in step with a request each take as long as one rank with one of them.
     limits = limits_of(deployment(lockstep_ranks=2.0), 0)
-    requests, rank, gaps = new_requests(2), new_rank(2), new_histogram()
+    requests, rank, gaps = new_requests(2), new_rank(2, 0), new_histogram()
     requests.inputs[:], requests.outputs[:] = 100.0, 50.0
     for i in range(2):
         send(limits, requests, rank, i, 0.0)
@@ -134,7 +134,7 @@ def test_ranks_in_step_are_as_retold_one_by_one(scheduler: str) -> None:
     clients, count = 20, 160
     limits = limits_of(deployment(scheduler, lockstep_ranks=4.0, output_host=1e-3), 0)
     lengths = np.random.default_rng(7).integers([800, 60], [1000, 80], (count, 2))
-    requests, rank, gaps = new_requests(count), new_rank(count), new_histogram()
+    requests, rank, gaps = new_requests(count), new_rank(count, 0), new_histogram()
     requests.inputs[:], requests.outputs[:] = lengths.T
     for i in range(clients):
         send(limits, requests, rank, i, 0.0)
@@ -155,7 +155,7 @@ def test_ranks_in_step_hold_whole_requests() -> None:
     limits = limits_of(
         deployment("fused", "guaranteed_no_evict", lockstep_ranks=4.0, blocks=19.0), 0
     )
-    requests, rank, gaps = new_requests(8), new_rank(8), new_histogram()
+    requests, rank, gaps = new_requests(8), new_rank(8, 0), new_histogram()
     requests.inputs[:], requests.outputs[:] = 100.0, 60.0
     for i in range(8):
         send(limits, requests, rank, i, 0.0)

@@ -8,6 +8,7 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 
+from perfmodel.kernels.serving.rank import LOG
 from perfmodel.kernels.serving.replay import (
     COLUMN_NAMES,
     DISPATCHES,
@@ -34,9 +35,11 @@ def replayed(
     dispatch: str = "round_robin",
 ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
     columns, values = np.empty((len(COLUMN_NAMES), len(arrivals))), np.empty(len(ROWS))
+    lanes = int(deployments.ranks[0] * deployments.stages[0] / deployments.lockstep_ranks[0])
+    log, logged = np.zeros((lanes, LOG, 0)), np.zeros(lanes, np.int64)
     replay_requests(
         TABLES, deployments, 0, arrivals, inputs * 1.0, outputs * 1.0, prompts, capacity,
-        DISPATCHES.index(dispatch), columns, values,
+        DISPATCHES.index(dispatch), columns, values, log, logged,
     )  # fmt: skip
     return (
         dict(zip(COLUMN_NAMES, columns, strict=True)),

@@ -1,0 +1,207 @@
+"""Axes of variables: their words, units, ends and ticks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from perfmodel.base.table import Table
+from perfmodel.base.units import GIB
+from perfmodel.report.plots.describe import Axis
+from perfmodel.sweeps.results import as_table
+from perfmodel.sweeps.subject import WAFER, subject_of
+
+WORDS = {
+    "tokens_per_second_per_device": ("throughput", "tokens/s/device"),
+    "total_tokens_per_second_per_device": ("throughput with prompts", "tokens/s/device"),
+    "tokens_per_second_per_user": ("speed of one user", "tokens/s"),
+    "mesh_tokens_per_second": ("throughput of the mesh", "tokens/s"),
+    "tokens_per_second": ("throughput", "tokens/s"),
+    "request_rate": ("finished requests", "1/s"),
+    "arrival_rate": ("arriving requests", "1/s"),
+    "cost_per_token": ("cost", "USD per million tokens"),
+    "energy_per_token": ("energy", "J/token"),
+    "memory_total": ("memory per device", ""),
+    "memory_high": ("memory per device, 90th percentile", ""),
+    "time_to_first_token": ("time to first token", ""),
+    "time_per_output_token": ("time per output token", ""),
+    "model_flops_utilization": ("model FLOP utilization", ""),
+    "hardware_flops_utilization": ("hardware FLOP utilization", ""),
+    "flops_per_second": ("achieved rate", ""),
+}
+"""Words and unit of variables where their name and units do not say it best."""
+SHARES = ("utilization", "goodput", "efficiency", "share", "padding", "error", "elasticity")
+"""Dimensionless variables with these in their names are shown in per cent."""
+STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+DECADE = (1.0, 2.0, 5.0)
+SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def variable_axis(table: Any, name: str, values: Any, **options: Any) -> Axis:
+    """Return the axis of a variable or field of results; options as of `number_axis`."""
+    table = as_table(table)
+    name = subject_of(table).aliases.get(name, name)
+    units = str(table[name].attrs.get("units", "1")) if name in table else "1"
+    if name == "tokens_per_second" and subject_of(table) is WAFER:
+        options.setdefault("label", "speed of one user")
+    return number_axis(name, units, values, **options)
+
+
+def number_axis(
+    name: str,
+    units: str,
+    values: Any,
+    *,
+    label: str = "",
+    log: bool = False,
+    zero: bool = False,
+    margin: float = 0.05,
+    wanted: int = 5,
+) -> Axis:
+    """Return an axis with round ticks that holds some values.
+
+    Parameters
+    ----------
+    name, units : str
+        Of the variable; SI units, as datasets have them.
+    values : array_like
+        What is shown; infinite and missing ones do not count.
+    label : str
+        Other words than those of `WORDS`.
+    log : bool
+        Logarithmic; zero and less do not count then.
+    zero : bool
+        Begin at zero.
+    margin : float
+        Share of the axis that stays free at its ends.
+    wanted : int
+        Ticks, about.
+    """
+    finite = np.asarray(values, float).ravel()
+    finite = finite[np.isfinite(finite) & ((finite > 0.0) | (not log))]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (1.0, 2.0)
+    words, unit, factor = shown_unit(name, units, high if log else max(abs(low), abs(high)))
+    words = label or words
+    if log:
+        spread = max(math.log(high / low), 0.2)
+        low, high = low * math.exp(-margin * spread), high * math.exp(margin * spread)
+        ticks = log_ticks(low, high, factor, wanted)
+        return Axis(name, words, unit, factor, "log", low, high, ticks)
+    if zero:
+        low, high = min(low, 0.0), max(high, 0.0)
+    spread = (high - low) or abs(high) or 1.0
+    low = low if zero and low == 0.0 else low - margin * spread
+    high = high if zero and high == 0.0 else high + margin * spread
+    return Axis(
+        name, words, unit, factor, "linear", low, high, linear_ticks(low, high, factor, wanted)
+    )
+
+
+def category_axis(name: str, labels: Sequence[str], *, label: str = "", down: bool = True) -> Axis:
+    """Return an axis of categories, the first one on top unless `down` is False."""
+    low, high = -0.5, len(labels) - 0.5
+    ticks = tuple((float(at), text) for at, text in enumerate(labels))
+    ends = (high, low) if down else (low, high)
+    return Axis(name, label, "", 1.0, "category", *ends, ticks)
+
+
+def shown_unit(name: str, units: str, largest: float) -> tuple[str, str, float]:
+    """Return words, shown unit and its factor for values up to `largest`."""
+    base = next((base for base in (name, _stem(name)) if base in WORDS), "")
+    words, unit = WORDS.get(base, (name.replace("_", " "), ""))
+    ends = {"mean": "mean", "p50": "median", "p95": "95th percentile", "p99": "99th percentile"}
+    if base and base != name:
+        words += f", {ends[name.rpartition('_')[2]]}"
+    if name == "cost_per_token":
+        return words, unit, 1e-6
+    if units == "s":
+        steps = ((172800.0, "days", 86400.0), (1.0, "s", 1.0), (1e-3, "ms", 1e-3))
+        return words, *next((it[1:] for it in steps if largest >= it[0]), ("µs", 1e-6))
+    if units == "B":
+        steps = ((1e12, "TiB", 2.0**40), (GIB / 4, "GiB", GIB), (2.0**18, "MiB", 2.0**20))
+        return words, *next((it[1:] for it in steps if largest >= it[0]), ("kiB", 1024.0))
+    if units == "1":
+        percent = largest <= 10.0 and any(word in name for word in SHARES)
+        return (words, "%", 0.01) if percent else (words, "", 1.0)
+    unit = unit or units
+    prefixes: tuple[tuple[float, str], ...] = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
+    if units != "1/s":
+        prefixes += ((1e3, "k"),)
+    elif largest >= 1e5 and largest < 1e6:
+        return words, f"1000 {unit}", 1e3
+    elif largest >= 1e6:
+        return words, f"million {unit}", 1e6
+    for size, prefix in prefixes:
+        if largest >= size:
+            return words, f"{prefix}{unit}", size
+    return words, unit, 1.0
+
+
+def _stem(name: str) -> str:
+    return name.rpartition("_")[0] if name.endswith(("_mean", "_p50", "_p95", "_p99")) else ""
+
+
+def linear_ticks(
+    low: float, high: float, factor: float = 1.0, wanted: int = 5
+) -> tuple[tuple[float, str], ...]:
+    """Return round numbers between two ends, in shown units."""
+    low, high = low / factor, high / factor
+    rough = (high - low) / max(wanted, 1)
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(one * power for one in STEPS if one * power >= 0.999 * rough)
+    digits = max(0, -math.floor(math.log10(step) + 1e-9))
+    digits += round(step * 10**digits, 6) % 1 != 0  # 2.5
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    numbers = [step * at for at in range(first, last + 1)]
+    return tuple((number * factor, _number(number, digits)) for number in numbers)
+
+
+def log_ticks(
+    low: float, high: float, factor: float = 1.0, wanted: int = 5
+) -> tuple[tuple[float, str], ...]:
+    """Return powers of ten between two ends, in shown units; 1, 2 and 5 of a short axis."""
+    low, high = low / factor, high / factor
+    decades = math.log10(high / low)
+    if decades < 0.7:
+        return linear_ticks(low * factor, high * factor, factor, wanted)
+    parts = DECADE if decades <= 2.3 else (1.0,)
+    every = max(1, round(decades / wanted)) if len(parts) == 1 else 1
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    numbers = [
+        (part, power)
+        for power in powers
+        if power % every == 0
+        for part in parts
+        if low <= part * 10.0**power <= high
+    ]
+    return tuple((part * 10.0**power * factor, _power(part, power)) for part, power in numbers)
+
+
+def _number(value: float, digits: int) -> str:
+    return f"{value + 0.0:,.{digits}f}".replace("-", "−")
+
+
+def _power(part: float, power: int) -> str:
+    if -3 <= power <= 4:
+        return f"{part * 10.0**power:,.{max(0, -power)}f}"
+    return f"10{str(power).translate(SUPERSCRIPT)}"
+
+
+def short_number(value: float, factor: float = 1.0) -> str:
+    """Write a value in shown units with three digits at most."""
+    number = value / factor
+    if not math.isfinite(number):
+        return ""
+    size = abs(number)
+    if size >= 9999.5:
+        return f"{number / 1000:,.0f}k" if size >= 99999.5 else f"{number / 1000:.1f}k"
+    digits = 0 if size >= 99.95 else 1 if size >= 9.995 else 2
+    return f"{number:,.{digits}f}" if number != round(number) or digits == 0 else f"{number:.0f}"
+
+
+def field_words(table: Table, name: str) -> str:
+    """Return a field's or variable's name as words."""
+    return subject_of(table).aliases.get(name, name).replace("_", " ")

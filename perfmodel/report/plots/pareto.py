@@ -1,0 +1,181 @@
+"""Two variables against each other, and what no other strategy beats in both."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from perfmodel.base.errors import DataError
+from perfmodel.base.table import Table
+from perfmodel.base.variables import RATE
+from perfmodel.report.plots.axes import variable_axis
+from perfmodel.report.plots.describe import Line, Panel, Points
+from perfmodel.report.plots.figure import Plot
+from perfmodel.report.plots.names import full_name, groups_of
+from perfmodel.report.plots.placing import Wanted, inner_size, placed
+from perfmodel.report.plots.sizes import Paper
+from perfmodel.sweeps.results import LARGER_IS_BETTER, column, front_among, rows, select
+from perfmodel.sweeps.subject import SERVING, TRAINING, WAFER, subject_of
+
+DEFAULTS = {
+    TRAINING.verb: ("memory_total", RATE),
+    SERVING.verb: ("tokens_per_second_per_user", RATE),
+    WAFER.verb: ("tokens_per_second", "mesh_tokens_per_second"),
+}
+"""What lies along x and y where nobody says."""
+FINE = (36, 27)
+"""Parts of x and y per inch of width: of points behind the front, one is drawn in each."""
+
+
+def pareto_plot(
+    table: Table,
+    *,
+    x: str | None = None,
+    y: str | None = None,
+    group: str | None = None,
+    band: bool = False,
+    log: bool = False,
+    where: str | None = None,
+    everything: bool = False,
+    paper: Paper,
+) -> Plot:
+    """Describe the figure; options as of `perfmodel.plot`."""
+    subject = subject_of(table)
+    default = DEFAULTS[subject.verb]
+    across, up = (subject.aliases.get(it, it) for it in (x or default[0], y or default[1]))
+    chosen = select(table, where, fitting=not everything)
+    values = [_numbers(table, name)[chosen] for name in (across, up)]
+    shown = np.isfinite(values[0]) & np.isfinite(values[1])
+    if log:
+        shown &= (values[0] > 0.0) & (values[1] > 0.0)
+    chosen, values = chosen[shown], [it[shown] for it in values]
+    if not chosen.size:
+        raise DataError("nothing to draw: no strategy is possible, fits and passes the filter")
+    groups = groups_of(table, chosen, group)
+    fronts_of = [
+        front_among(table, (across, up), chosen[groups.of == number])
+        for number in range(len(groups.labels))
+    ]
+    bands = [_band(table, up, front) if band else {} for front in fronts_of]
+    reach = [values[0], np.concatenate([values[1], *(it for one in bands for it in one.values())])]
+    x_axis = variable_axis(table, across, reach[0], log=log)
+    y_axis = variable_axis(table, up, reach[1], log=log)
+    marks: list[Any] = []
+    fronts: list[Any] = []
+    wanted: list[Wanted] = []
+    dots: list[tuple[float, float]] = []
+    faint: list[tuple[float, float]] = []
+    for number, label in enumerate(groups.labels):
+        own = np.flatnonzero(groups.of == number)
+        if not own.size:
+            continue
+        front = fronts_of[number]
+        at = own[np.searchsorted(chosen[own], front)]
+        colour, marker = groups.colour(number), groups.marker(number)
+        behind = _thinned(np.setdiff1d(own, at), values, [int(it * paper.width) for it in FINE])
+        pale = [it[behind].tolist() for it in values]
+        marks.append(Points(pale[0], pale[1], colour, label, marker, 2.2, 0.3, keyed=False))
+        one, other = (it[at].tolist() for it in values)
+        line = _steps(one, other, across, colour)
+        fronts.append(line)
+        dots += _along(line)
+        texts = [full_name(row, subject.fields) for row in rows(table, front)]
+        fronts.append(
+            Points(
+                one, other, colour, label, marker, 4.2, keyed=False, texts=texts, **bands[number]
+            )
+        )
+        points = list(zip(one, other, strict=True))
+        dots += points
+        faint += zip(*pale, strict=True)
+        if label:
+            wanted.append(Wanted(label, colour, points[::-1]))
+    size = inner_size(paper.width, paper.height(0.75))
+    words = placed(wanted, x_axis, y_axis, size, dots, faint)
+    notes = [f"{chosen.size:,} points"]
+    count = len(faint) + sum(front.size for front in fronts_of)
+    if count < chosen.size:
+        notes = [f"{chosen.size:,} points, of which {count:,} are drawn: others lie on these"]
+    if band:
+        notes.append("bars: 10th to 90th percentile")
+    notes.append(
+        f"lines: not beaten in both, by {groups.name}"
+        if groups.name
+        else "line: not beaten in both"
+    )
+    panel = Panel(x_axis, y_axis, (*(it for it in marks if len(it.x)), *fronts, *words))
+    facts = {"points": int(chosen.size), "drawn": count}
+    return Plot(
+        "pareto", (panel,), paper.width, paper.height(0.75), notes=tuple(notes), facts=facts
+    )
+
+
+def _numbers(table: Table, name: str) -> Any:
+    values = column(table, name)
+    if values.dtype.kind not in "fiub":
+        raise DataError(f"'{name}' is not a number and cannot lie along an axis")
+    return values.astype(float)
+
+
+def _thinned(own: Any, values: list[Any], fine: list[int]) -> Any:
+    """Return one of those points that would lie on each other."""
+    if own.size <= fine[0]:
+        return own
+    parts = []
+    for it, count in zip(values, fine, strict=True):
+        low, high = it.min(), it.max()
+        parts.append(np.floor((it[own] - low) / ((high - low) or 1.0) * (count - 1)))
+    _, first = np.unique(parts[0] * fine[1] + parts[1], return_index=True)
+    return own[np.sort(first)]
+
+
+def _steps(x: list[float], y: list[float], across: str, colour: str) -> Line:
+    """Return the border of what is beaten: it changes y where the next point is reached."""
+    # What is between two points is beaten by the better one in x, which is the first one where
+    # larger is better and points ascend in y.
+    order = np.argsort(x, kind="stable")
+    xs, ys = np.array(x)[order], np.array(y)[order]
+    if across in LARGER_IS_BETTER:  # as good as the next one in y, until there
+        corners_x, corners_y = np.repeat(xs, 2)[:-1], np.repeat(ys, 2)[1:]
+    else:
+        corners_x, corners_y = np.repeat(xs, 2)[1:], np.repeat(ys, 2)[:-1]
+    return Line(corners_x.tolist(), corners_y.tolist(), colour, width=0.9)
+
+
+def _along(line: Line) -> list[tuple[float, float]]:
+    """Return points of a line's pieces, which words should not cover."""
+    shares = np.linspace(0.2, 0.8, 4)
+    return [
+        (float(x0 + share * (x1 - x0)), float(y0 + share * (y1 - y0)))
+        for (x0, y0), (x1, y1) in pairwise(zip(line.x, line.y, strict=True))
+        for share in shares
+    ]
+
+
+def _band(table: Table, name: str, front: Any) -> dict[str, Any]:
+    """Return the ends of the 10-90 % band of a variable, where results have one."""
+    stem = name.removesuffix("_mean")
+    low, high = f"{stem}_low", f"{stem}_high"
+    if low in table and high in table:
+        return {
+            "low": column(table, low)[front].tolist(),
+            "high": column(table, high)[front].tolist(),
+        }
+    if "step_time_low" in table and name in (RATE, *UTILIZATIONS):
+        values, step = column(table, name)[front], column(table, "step_time")[front]
+        ends = (
+            values * step / column(table, it)[front] for it in ("step_time_high", "step_time_low")
+        )
+        return dict(zip(("low", "high"), (it.tolist() for it in ends), strict=True))
+    raise DataError(
+        f"no band of '{name}': there is one of times of steps, of their rates, and of latencies"
+    )
+
+
+UTILIZATIONS = (
+    *("model_flops_utilization", "model_flops_utilization_non_causal"),
+    "hardware_flops_utilization",
+)
+"""What is the inverse of the step's time."""

@@ -1,0 +1,160 @@
+"""Fused attention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.base.errors import DataError
+from perfmodel.base.precisions import ATTENTION_PRECISIONS
+from perfmodel.sweeps.kernel_kinds.kind import (
+    COPIES,
+    RESIDENT,
+    Grid,
+    GridAxis,
+    Kernel,
+    Setting,
+    timed_columns,
+)
+
+if TYPE_CHECKING:
+    from perfmodel.hwprofiles import Hardware
+    from perfmodel.sweeps.kernel_kinds.kind import Columns, Evaluated
+
+
+def sequence_lengths(part: Columns, phase: str) -> tuple[Any, Any]:
+    """Return queries and keys of a sequence from axes of which one may be left out.
+
+    Raises
+    ------
+    DataError
+        Both are.
+    """
+    import numpy as np
+
+    keys = np.where(part["kv_len"] > 0, part["kv_len"], part["q_len"])
+    if np.any(keys == 0):
+        raise DataError("neither q_len nor kv_len is given; one of them must be at least 1")
+    if phase == "decode":
+        return np.maximum(part["q_len"], 1), keys
+    return np.where(part["q_len"] > 0, part["q_len"], keys), keys
+
+
+def _attention(
+    hardware: Hardware,
+    part: Columns,
+    phase: str,
+    precision: str,
+    kv_precision: str,
+    copies: float,
+    resident: float,
+    deterministic: bool,
+    **flags: bool,
+) -> Evaluated:
+    import numpy as np
+
+    from perfmodel.compute.attention import ATTENTION_BOUNDS, attention_times
+
+    queries, keys = sequence_lengths(part, phase)
+    flags |= {"prefill": phase == "forward", "backward": phase == "backward"}
+    everywhere: dict[str, Any] = {
+        name: np.full(part["batch"].size, flag) for name, flag in flags.items()
+    }
+    found = attention_times(
+        hardware,
+        precision,
+        batch=part["batch"],
+        query_length=queries,
+        key_length=keys,
+        heads=part["heads"],
+        key_value_heads=np.where(part["kv_heads"] > 0, part["kv_heads"], part["heads"]),
+        head_dim_qk=part["head_dim"],
+        head_dim_v=np.where(part["head_dim_v"] > 0, part["head_dim_v"], part["head_dim"]),
+        window=part["window"],
+        kv_precision=None if kv_precision == "same" else kv_precision,
+        copies=copies,
+        resident=resident,
+        deterministic=deterministic,
+        **everywhere,
+    )
+    return timed_columns(found), ATTENTION_BOUNDS
+
+
+_ATTENTION = Grid(
+    "attention",
+    ("phase", "precision", "kv_precision"),
+    ("batch", "heads", "kv_heads", "head_dim", "head_dim_v", "q_len", "kv_len", "window"),
+    _attention,
+)
+ATTENTION = Kernel(
+    "attention",
+    "Fused attention.",
+    (
+        GridAxis("batch", "sequences", default=1),
+        GridAxis("heads", "query heads on the device"),
+        GridAxis(
+            "kv_heads",
+            "key and value heads on the device; 0: one per query head",
+            "Key and value heads on the device; 0: as --heads",
+            0,
+        ),
+        GridAxis("head_dim", "width of a query and key", default=128),
+        GridAxis(
+            "head_dim_v",
+            "width of a value; 0: as that of a query",
+            "Width of a value; 0: as --head-dim",
+            0,
+        ),
+        GridAxis(
+            "q_len",
+            "queries of a sequence; 0: 1 for decode, else all keys",
+            "Queries of a sequence; 0: 1 for decode, else all of --kv-len",
+            0,
+        ),
+        GridAxis(
+            "kv_len",
+            "keys of a sequence, cached ones included; 0: as many as queries",
+            "Keys of a sequence, cached ones included; 0: as --q-len",
+            0,
+        ),
+        GridAxis("window", "keys that a query sees, its own included; 0: all", default=0),
+        GridAxis(
+            "phase",
+            "forward, whole backward, or decode with a cache",
+            "Passes",
+            "forward",
+            ("forward", "backward", "decode"),
+        ),
+        GridAxis(
+            "precision",
+            "number format of the matrix products",
+            "Number formats",
+            "bf16",
+            ATTENTION_PRECISIONS,
+        ),
+        GridAxis(
+            "kv_precision",
+            "number format of stored keys and values",
+            "Number formats of the stored keys and values",
+            "same",
+            ("same", *ATTENTION_PRECISIONS),
+        ),
+    ),
+    (
+        Setting("causal", "Mask later keys.", True, ("--causal/--no-causal",)),
+        Setting(
+            "latent",
+            "Values are the first --head-dim-v elements of the keys: absorbed latent attention "
+            "(MLA: --head-dim 576 --head-dim-v 512 --kv-heads 1).",
+            False,
+        ),
+        COPIES,
+        RESIDENT,
+        Setting(
+            "deterministic",
+            "Backward passes add the sums of dQ in one order and repeat bit for bit; how much "
+            "slower that is is a prior from published rates.",
+            False,
+        ),
+    ),
+    lambda axes: _ATTENTION,
+)

@@ -1,0 +1,101 @@
+"""Fronts hold what no other strategy beats, and their lines bound what is beaten."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import perfmodel
+from perfmodel.report.plots.describe import Line, Points
+from perfmodel.sweeps.results import column, select
+
+
+def fronts(plot):
+    """Points of every front by group, and all others."""
+    (panel,) = plot.panels
+    marks = [mark for mark in panel.marks if isinstance(mark, Points)]
+    return {it.label: it for it in marks if it.alpha == 1.0}, [it for it in marks if it.alpha < 1.0]
+
+
+def test_no_strategy_of_a_group_beats_a_point_of_its_front(training):
+    found, _ = fronts(perfmodel.plot(training, "pareto"))
+    chosen = select(training)
+    memory, rate = (
+        column(training, it)[chosen] for it in ("memory_total", "tokens_per_second_per_device")
+    )
+    hardware = column(training, "hardware")[chosen]
+    assert set(found) == {"dgx-h100", "dgx-b200"}
+    for name, front in found.items():
+        own = hardware == name
+        for x, y in zip(front.x, front.y, strict=True):
+            assert not np.any((memory[own] < x) & (rate[own] >= y))
+            assert not np.any((memory[own] <= x) & (rate[own] > y))
+        best = rate[own].max()
+        assert best in front.y
+        assert memory[own].min() in front.x
+
+
+def test_groups_are_those_asked_for(training):
+    found, _ = fronts(perfmodel.plot(training, "pareto", group="tp"))
+    assert set(found) == {"TP1", "TP2", "TP4"}
+    assert len({it.colour for it in found.values()}) == 3
+    assert len({it.marker for it in found.values()}) == 3
+    alone, _ = fronts(perfmodel.plot(training, "pareto", group="none"))
+    assert set(alone) == {""}
+
+
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [
+        ("memory_total", "tokens_per_second_per_device"),
+        ("model_flops_utilization", "memory_total"),
+        ("step_time", "memory_total"),
+    ],
+)
+def test_the_line_lies_where_the_best_of_the_others_ends(training, x, y):
+    """At every x of the line, its y is the best among what is at least as good in x."""
+    from perfmodel.sweeps.results import LARGER_IS_BETTER
+
+    plot = perfmodel.plot(training, "pareto", x=x, y=y, group="none")
+    found, _ = fronts(plot)
+    front = found[""]
+    line = next(mark for mark in plot.panels[0].marks if isinstance(mark, Line))
+    best = max if y in LARGER_IS_BETTER else min
+    for a, b in zip(line.x, line.x[1:], strict=False):
+        at = (a + b) / 2
+        if a == b:
+            continue
+        height = line.y[line.x.index(a) + (line.x.count(a) > 1)]
+        reached = [
+            up
+            for across, up in zip(front.x, front.y, strict=True)
+            if (across >= at if x in LARGER_IS_BETTER else across <= at)
+        ]
+        assert height in line.y
+        assert best(reached) in line.y
+
+
+def test_bands_hold_their_points_and_follow_from_those_of_the_step(training):
+    found, _ = fronts(perfmodel.plot(training, "pareto", band=True))
+    for front in found.values():
+        assert len(front.low) == len(front.y)
+        assert all(a < b < c for a, b, c in zip(front.low, front.y, front.high, strict=True))
+    times, _ = fronts(perfmodel.plot(training, "pareto", y="step_time", band=True))
+    for front in times.values():
+        assert all(a < b < c for a, b, c in zip(front.low, front.y, front.high, strict=True))
+
+
+def test_users_speed_is_the_default_of_served_models(served):
+    (panel,) = perfmodel.plot(served, "pareto").panels
+    assert panel.x.title == "speed of one user (tokens/s)"
+    assert panel.y.title == "throughput (tokens/s/device)"
+
+
+def test_of_many_points_those_that_lie_on_others_are_left_out():
+    from perfmodel.report.plots.pareto import _thinned
+
+    generator = np.random.default_rng(0)
+    values = [generator.normal(size=50_000), generator.normal(size=50_000)]
+    kept = _thinned(np.arange(50_000), values, [100, 75])
+    assert 1000 < kept.size < 7500
+    assert np.all(np.diff(kept) > 0)
