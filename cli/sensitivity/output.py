@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.base.variables import SCHEMA_VERSION
 from perfmodel.cli.shared.printing import heading, percent, say, table
+from perfmodel.sweeps.subject import SENSITIVITY
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
@@ -245,7 +245,7 @@ def break_even_document(
 ) -> dict[str, Any]:
     """Return break-evens for JSON."""
     return {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": SENSITIVITY.schema,
         **{
             letter: {"text": text, "value": case.base().value, "hardware": case.hardware.name}
             for letter, text, case in zip("ab", texts, cases, strict=True)

@@ -26,7 +26,7 @@ from perfmodel.model.layers import LayerSpec
 from perfmodel.model.mlp import MlpSpec
 from perfmodel.model.spec import ModelSpec
 from perfmodel.strategy.fields import FIELDS, StrategyField
-from perfmodel.sweeps.subject import SERVING, TRAINING, WAFER, Subject, subject_of
+from perfmodel.sweeps.subject import SENSITIVITY, SERVING, TRAINING, WAFER, Subject, subject_of
 
 MIGRATED_FROM = "migrated_from"
 """Attribute with the version that a file had, of results that were brought to this one."""
@@ -178,6 +178,7 @@ STEPS: Mapping[str, Mapping[int, tuple[Step, ...]]] = {
     },
     SERVING.verb: {1: ()},  # added constants_trust, which earlier files cannot have
     WAFER.verb: {},
+    SENSITIVITY.verb: {},
 }
 """By command and minor version: what files before that version go through, in this order."""
 

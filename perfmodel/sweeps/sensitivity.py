@@ -18,9 +18,9 @@ import numpy as np
 from perfmodel._version import __version__
 from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.base.table import Column, Table, flags
-from perfmodel.base.variables import SCHEMA_VERSION
 from perfmodel.sweeps.case import Case, Change, Outcome
 from perfmodel.sweeps.parameters import KINDS, Parameter, parameter, parameters
+from perfmodel.sweeps.subject import SENSITIVITY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -458,7 +458,7 @@ def _attributes(
     }
     return {
         "Conventions": "CF-1.11",
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": SENSITIVITY.schema,
         "title": f"Sensitivity of {case.variable.name} of {model.name} on {case.hardware.name}",
         "source": f"perfmodel {__version__}",
         "model": model.name,

@@ -108,6 +108,7 @@ SENSITIVITY = Subject(
     ("model", "software", "hardware", "variable"),
     {},
     "sensitivity",
+    "1.0",
 )
 
 
