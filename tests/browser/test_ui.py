@@ -85,7 +85,7 @@ def test_what_a_control_cannot_have_is_said_beside_it(ask):
     assert watched.page.get_attribute("#ask-where", "aria-invalid") == "true"
     answered_after(watched, lambda: watched.page.fill("#ask-where", "tp == 2"))
     assert watched.page.is_hidden("#error-where")
-    watched.until("perfmodel.current().population.where", "(tp == 2)")
+    watched.until("perfmodel.current().population.where", "tp == 2")
     watched.page.fill("#ask-devices", "0")
     watched.page.wait_for_selector("#error-devices:not([hidden])")
     assert "whole number" in watched.text("#error-devices")

@@ -88,7 +88,13 @@ def test_every_place_that_a_document_names_is_there(page):
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.*)$", re.M)
 FENCE = re.compile(r"^```.*?^```", re.M | re.S)
-LINKING = sorted((README, ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")))
+LINKING = sorted(
+    (
+        README,
+        *(ROOT / f"{name}.md" for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY")),
+        *DOCS.rglob("*.md"),
+    )
+)
 
 
 def anchors(text: str) -> set[str]:

@@ -98,7 +98,7 @@ def archive(path: Path, names: list[str], when: int) -> None:
 
 @in_repository
 def test_source_distributions_depend_on_files_alone(tmp_path: Path) -> None:
-    pytest.importorskip("setuptools")
+    pytest.importorskip("setuptools", reason="setuptools is not installed")
     spec = importlib.util.spec_from_file_location("backend", ROOT / ".ci/backend.py")
     assert spec is not None
     assert spec.loader is not None

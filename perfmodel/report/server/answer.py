@@ -227,8 +227,11 @@ def _framework(name: str) -> Framework:
 def answer_json(found: Answer, pictures: int) -> bytes:
     """Return an answer as the page takes it: ``count``, ``seconds`` and ``document``."""
     began = time.perf_counter()
-    EFFORT.set(LITTLE)  # of this thread, which ends with its answer
-    shown = found.document(pictures)
+    token = EFFORT.set(LITTLE)
+    try:
+        shown = found.document(pictures)
+    finally:
+        EFFORT.reset(token)
     seconds = found.seconds + time.perf_counter() - began
     text = json.dumps(
         {"count": found.count, "seconds": round(seconds, 4), "document": shown},

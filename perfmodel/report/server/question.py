@@ -109,10 +109,11 @@ class Question:
     filter: str | None = field(init=False)
 
     def __post_init__(self) -> None:
-        parts = [f"({self.where})"] if self.where.strip() else []
+        found = self.where.strip() or None
         if self.memory is not None:
-            parts.append(f"memory_total <= {self.memory!r}")
-        object.__setattr__(self, "filter", " and ".join(parts) or None)
+            limit = f"memory_total <= {self.memory!r}"
+            found = f"({found}) and {limit}" if found else limit
+        object.__setattr__(self, "filter", found)
 
 
 def read_question(given: Any, offer: Offer) -> Question:

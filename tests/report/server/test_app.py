@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import html
 import json
 from typing import Any
 
 import pytest
+
+from tests.report.server.loops import finished
 
 httpx = pytest.importorskip("httpx", reason="the extra 'test' is not installed")
 module = pytest.importorskip(
@@ -35,7 +36,7 @@ class Client:
             async with httpx.AsyncClient(transport=self.transport, base_url=LINK) as client:
                 return await client.request(method, path, **more)
 
-        return asyncio.run(send())
+        return finished(send())
 
     def get(self, path: str, **more: Any) -> Any:
         return self.request("GET", path, **more)

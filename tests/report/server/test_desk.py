@@ -11,6 +11,7 @@ import pytest
 from perfmodel.report.server import desk as module
 from perfmodel.report.server.desk import Desk, Superseded, in_thread
 from perfmodel.report.server.question import Offer, Question, read_question
+from tests.report.server.loops import finished
 
 
 def question(devices: int) -> Question:
@@ -57,7 +58,7 @@ def test_the_latest_question_of_a_page_wins(slow: Slow) -> None:
         assert found[2] == "32"
         assert slow.begun == [8, 32]  # 8 was given up, 16 never begun
 
-    asyncio.run(run())
+    finished(run())
 
 
 def test_pages_wait_for_each_other_and_are_all_answered(slow: Slow) -> None:
@@ -73,7 +74,7 @@ def test_pages_wait_for_each_other_and_are_all_answered(slow: Slow) -> None:
         assert await asyncio.gather(*asks) == ["8", "16", "24", "32"]
         assert desk.status() == {"doing": "", "seconds": 0.0}
 
-    asyncio.run(run())
+    finished(run())
 
 
 def test_answers_are_kept_for_files_of_them(slow: Slow) -> None:
@@ -88,7 +89,7 @@ def test_answers_are_kept_for_files_of_them(slow: Slow) -> None:
         await desk.ask("a", question(8), str)
         assert slow.begun.count(8) == 2
 
-    asyncio.run(run())
+    finished(run())
 
 
 def test_warming_says_what_it_does(slow: Slow) -> None:
@@ -100,7 +101,7 @@ def test_warming_says_what_it_does(slow: Slow) -> None:
         slow.go.set()
         await warming
 
-    asyncio.run(run())
+    finished(run())
 
 
 def test_a_failure_in_a_thread_is_raised_where_it_is_awaited() -> None:
@@ -108,4 +109,4 @@ def test_a_failure_in_a_thread_is_raised_where_it_is_awaited() -> None:
         raise ValueError("so")
 
     with pytest.raises(ValueError, match="so"):
-        asyncio.run(in_thread(fail))
+        finished(in_thread(fail))
