@@ -2,46 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-
 import pytest
 
 from tests.data import ROOT
 
 SITE = ROOT / "site"
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-ARGUMENTS = (
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-)
 PAGES = ("index.html", "formulas.html", "gallery/what-if.html", "commands/sweep.html")
 
 pytestmark = pytest.mark.skipif(not SITE.is_dir(), reason="the site is not built: make docs")
 
 
-@pytest.fixture(scope="module")
-def chrome():
-    driver = pytest.importorskip(
-        "playwright.sync_api", reason="Playwright (the extra 'browser') is not installed"
-    )
-    path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-    if path is None:
-        pytest.skip(f"no Chromium: none of {', '.join(NAMES)} in PATH, nor CHROMIUM=/path/to/it")
-    with driver.sync_playwright() as started:
-        launched = started.chromium.launch(executable_path=path, args=list(ARGUMENTS))
-        yield launched
-        launched.close()
-
-
 @pytest.fixture
-def tab(chrome):
+def tab(browser):
     """Yield a function that opens a page; none may complain, or ask for more than files."""
     wrong: list[str] = []
     pages = []
 
     def opened(name, width=1280):
-        page = chrome.new_page(viewport={"width": width, "height": 900})
+        page = browser.new_page(viewport={"width": width, "height": 900})
         pages.append(page)
         page.on("console", lambda it: it.type in ("error", "warning") and wrong.append(it.text))
         page.on("pageerror", lambda it: wrong.append(str(it)))
