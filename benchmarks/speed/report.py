@@ -3,10 +3,10 @@
 Strategies are those of GPT-3 175B on 4,096 devices as ``benchmarks/speed/sweep.py`` sweeps them,
 cut evenly to the count. The page is opened from a file in headless Chromium (Debian's ``chromium``,
 or CHROMIUM=/path/to/it), 1440 × 900 pixels, without a GPU. Load is from asking for the page until
-all that is in sight is drawn. A filter's time is from setting it until the frame with its result: of
-one choice, of another, of a range of memory, and of all of them taken away. Both are the median of
-several runs, and the fastest, which is nearest to a machine that does nothing else; CPU seconds of
-the browser's processes stand beside.
+all that is in sight is drawn. A filter's time is from setting it until the frame with its result:
+of one choice, of another, of a range of memory, and of all of them taken away. Both are the median
+of several runs, and the fastest, which is nearest to a machine that does nothing else; CPU seconds
+of the browser's processes stand beside.
 
     python benchmarks/speed/report.py [--counts 1000,1000000] [--repeats N] [--json]
 """

@@ -364,7 +364,7 @@ def test_the_address_brings_back_what_was_filtered_and_chosen(report, watch):
     page.page.evaluate(f"{VIEW}.filters.set('tensor_parallel', {{ allowed: new Set([1]) }})")
     page.page.evaluate(f"{VIEW}.filters.set('memory_total', {{ low: 1e9, high: 6e10 }})")
     page.page.locator(".best tbody tr").nth(1).click()
-    page.until(f"decodeURIComponent(location.hash).includes(`\"row\":${{{VIEW}.row}}`)")
+    page.until(f'decodeURIComponent(location.hash).includes(`"row":${{{VIEW}.row}}`)')
     wanted = [page.count(), page.page.evaluate(f"{VIEW}.row")]
     address = page.page.evaluate("location.hash")
     again = watch(report)
