@@ -57,7 +57,7 @@ def _complete_paths(ctx: click.Context, param: click.Parameter, incomplete: str)
     return found
 
 
-@click.command("sensitivity", cls=SidesCommand, short_help="What a projection depends on.")
+@click.command("sensitivity", cls=SidesCommand, short_help="Say what a projection depends on.")
 @click.argument("a", metavar="[A]", default="-", shell_complete=complete_file)
 @click.argument("b", metavar="[B]", required=False, shell_complete=complete_file)
 @options.option(

@@ -76,7 +76,7 @@ def _print_numbers(
     _left_out(rows, moving, shown, "numbers")
     if any(row["kink"] for row in shown):
         say("* a kink: from below and from above differ by more than a tenth", 2)
-    if any(not (row["low_fits"] and row["high_fits"]) and _moves(row) for row in shown):
+    if any(cell.endswith("!") for line in lines for cell in line):
         say("! does not fit in memory", 2)
 
 
@@ -144,6 +144,8 @@ def quantity(value: float, unit: str) -> str:
         return format_gib(value)
     if unit in ("1", "USD/h", ""):
         return f"{value:,.6g}" + (f" {unit}" if unit == "USD/h" else "")
+    if unit == "USD" and 0.0 < value < 1e-3:
+        return f"{value * 1e6:.4g} µUSD"
     return format_si(value, unit) if value else f"0 {unit}"
 
 
@@ -161,12 +163,12 @@ def sensitivity_document(found: Table) -> dict[str, Any]:
 
 # ---------------------------------------------------------------- hiding
 
-VERDICTS = {
+BOUND_BY = {
     "at": "",
-    "always": "hidden throughout",
-    "latency": "never: latency bound",
-    "other level": "never: bound by another level",
-    "other": "never: bound by neither links nor latencies",
+    "always": "",
+    "latency": "latency",
+    "other level": "another level",
+    "other": "no link",
 }
 
 
@@ -175,29 +177,36 @@ def print_hiding(found: Sequence[Hiding], tolerance: float) -> None:
     from perfmodel.base.units import format_si, format_time
 
     click.echo()
-    limit = f"below {percent(tolerance)} of the step" if tolerance else "at nothing"
+    limit = f"below {percent(tolerance)} of the step" if tolerance else "nothing"
     click.echo(heading(f"Bandwidth at which communication hides (exposed time {limit})"))
     lines = []
     for it in found:
-        reached = math.isfinite(it.hiding_bandwidth)
         below = "≤ " if it.verdict == "always" else ""
+        bandwidth, factor = "never", NOTHING
+        if math.isfinite(it.hiding_bandwidth):
+            bandwidth = below + format_si(it.hiding_bandwidth, "B/s")
+            factor = f"×{it.factor:.3g}"
         lines.append(
             [
                 f"{it.level} {it.level_name}",
                 it.communication.replace("_", " "),
-                format_si(it.bandwidth, "B/s"),
                 f"{format_time(it.exposed)} ({percent(it.share)})",
-                below + format_si(it.hiding_bandwidth, "B/s") if reached else NOTHING,
-                f"{below}×{it.factor:.3g}" if reached else NOTHING,
+                format_si(it.bandwidth, "B/s"),
+                bandwidth,
+                factor,
                 format_time(it.remaining),
-                VERDICTS[it.verdict],
+                BOUND_BY[it.verdict],
             ]
         )
     if not lines:
-        say("no communication passes any level whose bandwidth counts")
+        say("no communication passes a level whose bandwidth counts")
         return
-    headers = ["level", "communication", "has", "exposed", "hides from", "factor", "remains", ""]
-    click.echo(table(headers, lines, left=(0, 1, 7), spare=(7,)))
+    headers = ["level", "communication", "exposed", "now", "hides from", "factor", "remains"]
+    if not any(line[-1] for line in lines):
+        lines = [line[:-1] for line in lines]
+    else:
+        headers.append("bound by")
+    click.echo(table(headers, lines, left=(0, 1, 7)))
 
 
 # ---------------------------------------------------------------- break-even

@@ -98,7 +98,6 @@ WAFER = Subject(
     "wafer",
     wafer_variables.SCHEMA_VERSION,
 )
-
 SENSITIVITY = Subject(
     ("parameter",),
     ("kind", "unit", "value", "setting", "other"),

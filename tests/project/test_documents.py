@@ -78,9 +78,8 @@ PLACE = re.compile(r"`((?:perfmodel|kernels|hwprofiles|cli|tests|benchmarks|docs
 @pytest.mark.skipif(
     not (ROOT / "perfmodel").is_dir(), reason="an installed package has no sources beside the tests"
 )
-@pytest.mark.parametrize("page", sorted(path.name for path in (*DOCS.glob("*.md"), README)))
-def test_every_place_that_a_document_names_is_there(page):
-    path = README if page == README.name else DOCS / page
+@pytest.mark.parametrize("path", sorted((*DOCS.rglob("*.md"), README)), ids=lambda path: path.name)
+def test_every_place_that_a_document_names_is_there(path):
     for place in PLACE.findall(path.read_text()):
         assert list(ROOT.glob(place.rstrip("/"))), place
 

@@ -86,3 +86,11 @@ def hidden_behind(
 
 def assert_close(found: float, expected: float, relative: float = 1e-3) -> None:
     assert math.isclose(found, expected, rel_tol=relative, abs_tol=1e-9), (found, expected)
+
+
+TIMES = {"s": 1, "s/B": 1, "Hz": -1, "W": -1}  # powers of the second; "…/s" is -1 as well
+
+
+def power_of_time(unit: str) -> int:
+    """Return the power of the second in a unit; J counts as B or FLOP do."""
+    return TIMES.get(unit, -1 if unit.endswith("/s") else 0)

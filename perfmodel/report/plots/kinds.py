@@ -120,6 +120,9 @@ def plot(
 
         source = from_xarray(source)
     described = _found(KINDS[kind].home)(source, paper=paper, **options)
+    about = str(getattr(source, "attrs", {}).get("title", ""))
+    if about and not any(about in note for note in described.notes):
+        described = replace(described, notes=(about, *described.notes))
     return replace(described, title=title) if title else described
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -10,25 +9,10 @@ from typing import Any
 import pytest
 
 from perfmodel.sweeps.results import open_table
-from tests.cli.diff.pairs import RUN, SWEEP
+from tests.cli.diff.pairs import RUN
 from tests.cli.running import assert_one_line, document, run
 
 BANDWIDTH = "system.network.0.bandwidth"
-
-
-@pytest.fixture(scope="module")
-def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("sensitivity") / "sweep.nc"
-    assert run(*shlex.split(SWEEP), "-o", path).exit_code == 0
-    return path
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("served") / "serve.nc"
-    words = "serve --model llama-3.1-8b --hardware dgx-h200 --tp 1,2 --isl 1024 --osl 128"
-    assert run(*shlex.split(words), "--concurrency", 8, "-o", path).exit_code == 0
-    return path
 
 
 def asked(*more: Any) -> list[Any]:
@@ -50,60 +34,11 @@ def test_numbers_and_switches_are_sorted_by_what_they_do() -> None:
     assert "full" in text
 
 
-def test_what_changes_nothing_is_shown_with_all() -> None:
-    few = run(*asked("--kind", "hardware")).stdout
-    assert "device.peak_flops.fp64" not in few
-    assert "change nothing or cannot be (--all)" in few
-    text = run(*asked("--parameter", "device.peak_flops.fp64")).stdout
-    line = next(line for line in text.splitlines() if "device.peak_flops.fp64" in line)
-    assert line.split()[3:] == ["0", "0", "0"]
-
-
-def test_a_strategy_of_a_file_is_the_same_as_its_options(sweep: Path) -> None:
-    stored = document("sensitivity", f"{sweep}#2", "--parameter", BANDWIDTH)
-    second = document("best", sweep, "--top", 2)["strategies"][1]
-    degree = f"tp={second['tensor_parallel']}"
-    words = f"--zero {second['zero_stage']} --recompute {second['recompute']}"
-    words += f" --micro-batch {second['micro_batch_size']}"
-    named = document(
-        "sensitivity", degree, *shlex.split(RUN), *shlex.split(words), "--parameter", BANDWIDTH
-    )
-    assert stored["parameters"][0]["elasticity"] == pytest.approx(
-        named["parameters"][0]["elasticity"], rel=1e-9
-    )
-
-
-def test_the_best_of_a_file_is_chosen_anew(sweep: Path) -> None:
-    found = document(
-        "sensitivity", sweep, "--reoptimise", "--parameter", BANDWIDTH, "--what-if", "0.01,2"
-    )
-    assert found["mode"] == "reoptimised"
-    (row,) = found["parameters"]
-    assert row["low_value"] == pytest.approx(4.5e9)
-    assert "tp=2" in row["low_strategy"]  # fewer bytes over a slow link
-
-
 def test_sensitivities_are_written(sweep: Path, tmp_path: Path) -> None:
     path = tmp_path / "found.nc"
     result = run("sensitivity", sweep, "--parameter", BANDWIDTH, "-o", path)
     assert result.exit_code == 0, result.stderr
     assert open_table(path)["parameter"].values.tolist() == [BANDWIDTH]
-
-
-def test_bandwidths_at_which_communication_hides_are_shown() -> None:
-    text = run(*asked("--hiding", "--parameter", BANDWIDTH)).stdout
-    assert "hides from" in text
-    assert "0 nvlink" in text
-    assert "tensor parallel" in text
-
-
-def test_served_models_have_sensitivities(served: Path) -> None:
-    path = "device.memory.bandwidth"
-    found = document("sensitivity", served, "--of", "tpot", "--parameter", path)
-    assert found["variable"] == "time_per_output_token_mean"
-    assert -1.0 < found["parameters"][0]["elasticity"] < -0.3  # decoding reads the weights
-    again = document("sensitivity", served, "--reoptimise", "--of", "ttft", "--parameter", path)
-    assert again["mode"] == "reoptimised"
 
 
 def test_two_sides_break_even(sweep: Path) -> None:
@@ -121,13 +56,6 @@ def test_two_sides_break_even(sweep: Path) -> None:
     assert "A is better above" in text
 
 
-def test_none_in_the_range_is_printed() -> None:
-    same = run("sensitivity", "-", "tp=4", *shlex.split(RUN), "--parameter", "device.tdp",
-               "--range", "699:700").stdout  # fmt: skip
-    assert "no break-even from 699 W to 700 W" in same
-    assert "throughout" in same
-
-
 @pytest.mark.parametrize(
     ("more", "words"),
     [
@@ -142,19 +70,3 @@ def test_none_in_the_range_is_printed() -> None:
 )
 def test_bad_input_is_one_line(more: list[str], words: str) -> None:
     assert_one_line(run(*asked(*more)), words)
-
-
-def test_files_and_two_sides_that_cannot_be_are_one_line(sweep: Path, tmp_path: Path) -> None:
-    assert_one_line(run("sensitivity", tmp_path / "none.nc"), "does not exist")
-    assert_one_line(run("sensitivity", f"{sweep}#999"), "no #999")
-    assert_one_line(run("sensitivity", sweep, "--devices", 8), "no effect")
-    assert_one_line(run("sensitivity", sweep, f"{sweep}#2"), "--parameter")
-    projected = tmp_path / "run.json"
-    projected.write_text(json.dumps(document("project", *shlex.split(RUN))))
-    assert_one_line(run("sensitivity", projected), "written as .nc")
-    table = tmp_path / "sweep.csv"
-    table.write_text("strategy\n1\n")
-    assert_one_line(run("sensitivity", table), "netCDF")
-    broken = run("sensitivity", sweep, "--parameter", BANDWIDTH, "-o", tmp_path / "x" / "y.nc")
-    assert_one_line(broken, "cannot write")
-    assert not list(tmp_path.glob("x*"))
