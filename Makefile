@@ -56,6 +56,7 @@ bench: $(VENV)/.test ## Measure strategies and kernel predictions per second and
 	$(BIN)/python benchmarks/speed/schedules.py
 	$(BIN)/python benchmarks/speed/sensitivity.py
 	$(BIN)/python benchmarks/speed/search.py --devices 1024 --seconds 120
+	$(BIN)/python benchmarks/speed/ui.py
 
 accuracy: $(VENV)/.demo ## Compare projections with measured runs (RUNS=table.csv)
 	@test -n "$(RUNS)" || { echo "name a table of measured runs: make accuracy RUNS=table.csv" >&2; exit 2; }
