@@ -11,7 +11,7 @@ import click
 from perfmodel.base.serving_variables import TIME_COMPONENTS as PASS_COMPONENTS
 from perfmodel.base.serving_variables import VARIABLES as SERVED
 from perfmodel.base.variables import TIME_COMPONENTS
-from perfmodel.cli.shared.printing import heading, remark, say, share, table
+from perfmodel.cli.shared.printing import heading, percent, remark, say, share, table
 
 if TYPE_CHECKING:
     from perfmodel.export.serving_timeline import ServingTimeline
@@ -133,7 +133,7 @@ def print_served(found: ServingTimeline) -> None:
     totals = found.totals()
     say(
         f"{found.passes:,} passes in {format_time(found.end)}, busy for "
-        f"{totals['utilization']:.1%} of the time"
+        f"{percent(totals['utilization'])} of the time"
     )
     for one in found.batches:
         say(f"{one.name}: {float(one.count.sum()):,.0f} passes", 2)
