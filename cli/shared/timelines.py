@@ -96,16 +96,15 @@ def print_step(step: StepTimeline) -> None:
         lines.append([text if len(numbers) > 1 else str(numbers[0]), *line])
     click.echo(table(headers, lines, left=(0,)))
     say("of a whole step; communication that shows, and what hides beside other work")
-    if step.drawn_sends < 1.0:
-        remark(
-            f"note: sends of stages but the slowest are drawn with {step.drawn_sends:.0%} of their "
-            "time, so that they delay the step by no more than the projection says"
-        )
-    if step.drawn_work < 1.0:
-        remark(
-            f"note: passes of stages but the slowest are drawn with {step.drawn_work:.1%} of their "
-            "time, so that they delay the step by no more than the projection says"
-        )
+    for what, drawn in (
+        ("sends", f"{100 * step.drawn_sends:.0f} %" if step.drawn_sends < 1.0 else ""),
+        ("passes", percent(step.drawn_work) if step.drawn_work < 1.0 else ""),
+    ):
+        if drawn:
+            remark(
+                f"note: {what} of stages but the slowest are drawn with {drawn} of their time, so "
+                "that they delay the step by no more than the projection says"
+            )
 
 
 def served_document(found: ServingTimeline) -> dict[str, Any]:

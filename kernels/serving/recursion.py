@@ -284,8 +284,8 @@ def write_rows(
 
 
 LOGGED_ENTRIES, SINCE, UNTIL, ALIKE, ABOUT = range(5)
-"""Places in what is said of a log: entries that all of it takes, what of it counts [s], and how many
-batches do the same."""
+"""Places in what is said of a log: entries that all of it takes, what of it counts [s], and how
+many batches do the same."""
 
 
 def no_log() -> tuple[Floats, Floats]:

@@ -29,9 +29,7 @@ def test_the_peak_of_every_composition_is_the_models(request, grid_of, h100, cas
     assert max(peaks) == pytest.approx(max(wanted), rel=1e-12)
 
 
-def test_activations_come_with_forward_passes_and_are_gone_at_the_update(
-    small_dense, grid_of, h100
-):
+def test_activations_come_with_forward_passes_and_end_with_the_update(small_dense, grid_of, h100):
     grid = grid_of(small_dense, pipeline_parallel=4, data_parallel=2, micro_batches=8)
     step = step_timeline(small_dense, grid, h100)
     for one in step.stages:
