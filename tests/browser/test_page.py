@@ -1,8 +1,9 @@
-"""The report's page as people use it: by pointer, by keyboard, in the dark, on a phone, on paper."""
+"""The report's page as people use it: by pointer, by keyboard, in the dark, on a phone, printed."""
 
 import json
 import re
 import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 from perfmodel import best
 from perfmodel.report.packing import from_levels, unpacked
 
+HERE = Path(__file__).parent
 KINDS = ["Training steps", "Served models", "Compared with measured runs", "Simulated ranks"]
 VIEW = "perfmodel.current()"
 
@@ -72,9 +74,8 @@ def test_a_filter_changes_table_charts_and_words(report, watch):
     assert set(first_rows(page, "tp")) == {"2"}
     page.until(f"{VIEW}.filters.count", after)
     page.until("document.querySelector('.chips').textContent.includes('tensor parallel: 2')")
-    page.until(
-        f"document.querySelector('section[aria-label=Trade-offs] > .note').textContent.startsWith('{after:,} points')"
-    )
+    note = "document.querySelector('section[aria-label=Trade-offs] > .note').textContent"
+    page.until(f"{note}.startsWith('{after:,} points')")
     assert page.text("section[aria-label=Trade-offs] > .note") != words
     page.until(f"document.querySelector('.heat').textContent === {json.dumps(heat)}", False)
     page.page.get_by_role("button", name="Reset").click()
@@ -163,7 +164,8 @@ def test_a_cell_of_the_heat_map_chooses_its_best(report, watch):
     page.page.keyboard.press("Enter")
     row = page.page.evaluate(f"{VIEW}.row")
     found = page.page.evaluate(
-        f"row => ['pipeline_parallel', 'tensor_parallel'].map((it) => {VIEW}.population.get(it).text(row))",
+        f"(row) => ['pipeline_parallel', 'tensor_parallel']"
+        f".map((it) => {VIEW}.population.get(it).text(row))",
         row,
     )
     assert found == [pipeline, tensor]
@@ -174,9 +176,12 @@ def test_waterfalls_add_up_and_are_tables(report, watch):
     for title in KINDS[:2]:
         tab(page, title)
         sums = page.page.evaluate(
-            f"""() => {VIEW}.population.waterfalls.map((it) => [
-              {VIEW}.population.get(it.whole).value({VIEW}.row),
-              it.parts.reduce((sum, part) => sum + {VIEW}.population.get(part.name).value({VIEW}.row), 0)])"""
+            """() => {
+              const { population, row } = perfmodel.current();
+              const value = (name) => population.get(name).value(row);
+              return population.waterfalls.map((it) => [
+                value(it.whole), it.parts.reduce((sum, part) => sum + value(part.name), 0)]);
+            }"""
         )
         assert len(sums) == 2
         for whole, parts in sums:
@@ -232,44 +237,7 @@ def test_nothing_is_wider_than_a_phone(report, watch, title):
     page.until("document.documentElement.scrollWidth", 360)
 
 
-CONTRAST = """() => {
-  const parse = (text) => {
-    const mixed = text.startsWith("color(srgb");
-    const found = text.match(/[\\d.]+/g).map(Number);
-    const [r, g, b] = mixed ? found.slice(0, 3).map((it) => 255 * it) : found;
-    return { r, g, b, a: found[3] ?? 1 };
-  };
-  const over = (top, under) => ({
-    r: top.r * top.a + under.r * (1 - top.a), g: top.g * top.a + under.g * (1 - top.a),
-    b: top.b * top.a + under.b * (1 - top.a), a: 1 });
-  const light = ({ r, g, b }) => {
-    const [x, y, z] = [r, g, b].map((it) => it / 255).map((it) => (it <= 0.04045 ? it / 12.92 : ((it + 0.055) / 1.055) ** 2.4));
-    return 0.2126 * x + 0.7152 * y + 0.0722 * z; };
-  const behind = (node) => {
-    const layers = [];
-    for (let it = node; it; it = it.parentElement) layers.push(parse(getComputedStyle(it).backgroundColor));
-    return layers.reverse().reduce((under, top) => over(top, under), { r: 255, g: 255, b: 255, a: 1 }); };
-  const poor = [];
-  const walker = document.createTreeWalker(document.querySelector("#page"), NodeFilter.SHOW_TEXT);
-  let seen = 0;
-  while (walker.nextNode()) {
-    const node = walker.currentNode.parentElement;
-    const box = node.getBoundingClientRect();
-    if (!walker.currentNode.textContent.trim() || !box.width || node.closest(".sr, [hidden], option, noscript, title")) continue;
-    const style = getComputedStyle(node);
-    if (style.visibility === "hidden") continue;
-    const svg = node.closest("svg");
-    const ink = parse(svg ? style.fill : style.color);
-    const paper = behind(svg ? svg.parentElement : node);
-    const [a, b] = [light(over(ink, paper)), light(paper)];
-    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    const size = parseFloat(style.fontSize);
-    const large = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
-    seen += 1;
-    if (ratio < (large ? 3 : 4.5)) poor.push([walker.currentNode.textContent.trim().slice(0, 30), node.className.baseVal ?? node.className, ratio.toFixed(2)]);
-  }
-  return [seen, poor];
-}"""
+CONTRAST = (HERE / "contrast.js").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -297,23 +265,7 @@ def test_colours_follow_the_system_and_the_button(report, watch):
     assert page.page.evaluate(paper) == dark
 
 
-ROLES = """() => {
-  const named = (it) => it.getAttribute("aria-label") || it.textContent.trim() || it.title ||
-    (it.id && document.querySelector(`label[for="${it.id}"]`)) || it.closest("label");
-  const all = (selector) => [...document.querySelectorAll(selector)];
-  const ids = all("[id]").map((it) => it.id);
-  return {
-    nameless: all("button, select, input, summary, [role=slider], [role=option], [role=tab], [role=region]").filter((it) => !named(it)).length,
-    twice: ids.filter((it, at) => ids.indexOf(it) !== at),
-    titles: all("h1").length,
-    landmarks: ["main", "header", "footer"].map((it) => all(it).length > 0),
-    tables: all("table").filter((it) => !it.caption && !it.closest("details") && it.className !== "plain").length,
-    heads: all("table thead th").filter((it) => !it.scope && it.className !== "corner").length,
-    hidden: all("canvas").filter((it) => it.getAttribute("aria-hidden") !== "true" && it.getAttribute("role") !== "img").length,
-    behind: all(".panel").map((it) => it.querySelectorAll("section").length > 0),
-    lang: document.documentElement.lang,
-  };
-}"""
+ROLES = (HERE / "roles.js").read_text(encoding="utf-8")
 
 
 def test_everything_has_a_role_and_a_name(report, watch):
