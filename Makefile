@@ -54,6 +54,7 @@ bench: $(VENV)/.test ## Measure strategies and kernel predictions per second and
 	$(BIN)/python benchmarks/speed/chakra.py
 	$(BIN)/python benchmarks/speed/serving.py
 	$(BIN)/python benchmarks/speed/schedules.py
+	$(BIN)/python benchmarks/speed/sensitivity.py
 	$(BIN)/python benchmarks/speed/search.py --devices 1024 --seconds 120
 	$(BIN)/python benchmarks/speed/ui.py
 

@@ -180,7 +180,8 @@ def random_points(
 def found(kernel: Any, point: Point, **changes: float) -> dict[str, float]:
     """Return what a kernel says of a point."""
     out = np.full((len(ROWS), 1, 1), math.nan)
-    kernel(point.tables, point.deployments(), point.loads(**changes), out)
+    more = recursion.no_log() if kernel is recursion.recurse_points else ()
+    kernel(point.tables, point.deployments(), point.loads(**changes), out, *more)
     return dict(zip(ROWS._fields, out[:, 0, 0].tolist(), strict=True))
 
 

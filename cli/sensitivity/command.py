@@ -313,6 +313,8 @@ def _one(
             shown.print_hiding(places, chosen["hidden"])
     if output is not None:
         remark(f"\nwrote {output} ({stored_size(output) / 1e6:.1f} MB)")
+        if output.lower().endswith(".nc") and not chosen["as_json"]:
+            remark(f"  perfmodel plot sensitivity {output} -o sensitivity.svg   draws it")
 
 
 sensitivity_command.params[2:2] = shared_options()

@@ -11,7 +11,7 @@ import click
 from perfmodel.base.serving_variables import TIME_COMPONENTS as PASS_COMPONENTS
 from perfmodel.base.serving_variables import VARIABLES as SERVED
 from perfmodel.base.variables import TIME_COMPONENTS
-from perfmodel.cli.shared.printing import heading, remark, say, share, table
+from perfmodel.cli.shared.printing import heading, percent, remark, say, share, table
 
 if TYPE_CHECKING:
     from perfmodel.export.serving_timeline import ServingTimeline
@@ -96,16 +96,15 @@ def print_step(step: StepTimeline) -> None:
         lines.append([text if len(numbers) > 1 else str(numbers[0]), *line])
     click.echo(table(headers, lines, left=(0,)))
     say("of a whole step; communication that shows, and what hides beside other work")
-    if step.drawn_sends < 1.0:
-        remark(
-            f"note: sends of stages but the slowest are drawn with {step.drawn_sends:.0%} of their "
-            "time, so that they delay the step by no more than the projection says"
-        )
-    if step.drawn_work < 1.0:
-        remark(
-            f"note: passes of stages but the slowest are drawn with {step.drawn_work:.1%} of their "
-            "time, so that they delay the step by no more than the projection says"
-        )
+    for what, drawn in (
+        ("sends", f"{100 * step.drawn_sends:.0f} %" if step.drawn_sends < 1.0 else ""),
+        ("passes", percent(step.drawn_work) if step.drawn_work < 1.0 else ""),
+    ):
+        if drawn:
+            remark(
+                f"note: {what} of stages but the slowest are drawn with {drawn} of their time, so "
+                "that they delay the step by no more than the projection says"
+            )
 
 
 def served_document(found: ServingTimeline) -> dict[str, Any]:
@@ -133,7 +132,7 @@ def print_served(found: ServingTimeline) -> None:
     totals = found.totals()
     say(
         f"{found.passes:,} passes in {format_time(found.end)}, busy for "
-        f"{totals['utilization']:.1%} of the time"
+        f"{percent(totals['utilization'])} of the time"
     )
     for one in found.batches:
         say(f"{one.name}: {float(one.count.sum()):,.0f} passes", 2)

@@ -22,6 +22,7 @@ from perfmodel.kernels.serving.rank import (
     CLOCK,
     END,
     HEAD,
+    LOG,
     LOGGED,
     NEXT,
     NOBODY,
@@ -282,8 +283,25 @@ def write_rows(
     values[ROWS.time_per_output_token_high] = each * band
 
 
+LOGGED_ENTRIES, SINCE, UNTIL, ALIKE, ABOUT = range(5)
+"""Places in what is said of a log: entries that all of it takes, what of it counts [s], and how
+many batches do the same."""
+
+
+def no_log() -> tuple[Floats, Floats]:
+    """Return the last arguments of `recurse_points` where no passes are kept."""
+    return np.zeros((2, LOG, 0)), np.zeros((2, ABOUT))
+
+
 @jit
-def recurse_points(tables: PassTables, deployments: Deployments, loads: Loads, out: Floats) -> None:
+def recurse_points(
+    tables: PassTables,
+    deployments: Deployments,
+    loads: Loads,
+    out: Floats,
+    log: Floats,
+    about: Floats,
+) -> None:
     """Run closed loops on deployments pass by pass.
 
     Requests divide evenly among the batches under way; of those that have one request more
@@ -296,9 +314,15 @@ def recurse_points(tables: PassTables, deployments: Deployments, loads: Loads, o
     out : shape (ROWS, deployment, load)
         Is filled. NaN where the load is an open loop (a trace, `replay`, tells) or the
         deployment has two pools.
+    log : shape (2, LOG, entries)
+        Receives the passes of the last point (`perfmodel.kernels.serving.rank.Rank.log`): of a
+        batch with as many clients as others at least, and of one that has one more; where lengths
+        are run in several orders, of the first. Without entries none.
+    about : shape (2, ABOUT)
+        Receives what is to be said of both; zeros where there is no such batch.
     """
-    tally, gaps = new_tally(), new_histogram()
-    requests, rank = new_requests(0), new_rank(0, 0)
+    tally, gaps, entries = new_tally(), new_histogram(), log.shape[2]
+    requests, rank = new_requests(0), new_rank(0, entries)
     out[:] = math.nan
     for d in range(deployments.layout.size):
         limits = limits_of(deployments, d)
@@ -312,59 +336,16 @@ def recurse_points(tables: PassTables, deployments: Deployments, loads: Loads, o
                 continue
             most = requests_of(loads, j, int(loads.concurrency[j] / groups) + 1)
             if most > requests.inputs.size:
-                requests, rank = new_requests(most), new_rank(most, 0)
+                requests, rank = new_requests(most), new_rank(most, entries)
             clear_tally(tally)
-            recurse_point(tables, limits, groups, loads, j, requests, rank, gaps, tally)
+            about[:] = 0.0
+            recurse_point(tables, limits, groups, loads, j, requests, rank, gaps, tally, log, about)
             half_width, devices = tables.half_width[limits.layout], deployments.devices[d]
             ranks = min(deployments.ranks[d], loads.concurrency[j])
             busy = min(groups, loads.concurrency[j])
             write_rows(tally, busy, ranks, devices, half_width, values)
             enough = loads.concurrency[j] >= deployments.ranks[d]
             values[ROWS.status] = STABLE if enough else NO_STAGE_WORK
-
-
-@jit
-def log_clients(
-    tables: PassTables,
-    deployments: Deployments,
-    d: int,
-    loads: Loads,
-    j: int,
-    clients: int,
-    state: int,
-    entries: int,
-) -> tuple[Floats, int, float, float, int]:
-    """Run a closed loop on one batch of a deployment and keep its passes; as `recurse_points`.
-
-    Parameters
-    ----------
-    tables, deployments, loads : PassTables, Deployments, Loads
-    d, j : int
-        Which of them.
-    clients : int
-        Of this batch.
-    state : int
-        Of the order of lengths.
-    entries : int
-        Of the log.
-
-    Returns
-    -------
-    log : shape (LOG, entries)
-    logged : int
-        Entries that all of it takes.
-    since, until : float
-        What counts [s].
-    state : int
-        The next.
-    """
-    limits = limits_of(deployments, d)
-    count = requests_of(loads, j, clients)
-    requests, rank, gaps = new_requests(count), new_rank(count, entries), new_histogram()
-    state = fill_requests(requests, count, loads, j, state)
-    steady = loads.rounds[j] == math.inf
-    since = run_clients(tables, limits, requests, rank, gaps, clients, count, steady)
-    return rank.log, rank.counts[LOGGED], since, rank.numbers[CLOCK], state
 
 
 @jit_lean
@@ -398,6 +379,8 @@ def recurse_point(
     rank: Rank,
     gaps: Histogram,
     tally: Tally,
+    log: Floats,
+    about: Floats,
 ) -> None:
     """Run one load on batches of which there are so many."""
     fewer = int(loads.concurrency[j] / groups)
@@ -407,7 +390,7 @@ def recurse_point(
     if loads.length_spread[j] < 1.0:
         runs = math.ceil(LEAST_REQUESTS / requests_of(loads, j, max(fewer, 1)))
     state = 1
-    for _ in range(runs):
+    for run in range(runs):
         duration = 0.0
         for clients in range(max(fewer, 1), fewer + 2):
             alike = longer if clients > fewer else groups - longer
@@ -417,6 +400,12 @@ def recurse_point(
             state = fill_requests(requests, count, loads, j, state)
             since = run_clients(tables, limits, requests, rank, gaps, clients, count, steady)
             until = rank.numbers[CLOCK]
+            if run == 0:
+                place = 0 if clients == max(fewer, 1) else 1
+                log[place] = rank.log
+                about[place, LOGGED_ENTRIES] = rank.counts[LOGGED]
+                about[place, SINCE], about[place, UNTIL] = since, until
+                about[place, ALIKE] = alike
             count_requests(limits, requests, count, since, until, alike / runs, tally)
             count_passes(rank, alike / runs, tally)
             merge(tally.gap, gaps, alike / runs)

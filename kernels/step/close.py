@@ -49,7 +49,7 @@ class Family(NamedTuple):
 
 
 class DetailRows(NamedTuple):
-    """What is known of a family beyond its results: which place holds what, all times in seconds."""
+    """What is known of a family beyond its results: which place holds what, times in seconds."""
 
     critical: int  # the slowest stage: a row of `Stages.sums`
     send: int  # what a send between stages takes

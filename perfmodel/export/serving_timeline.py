@@ -194,7 +194,8 @@ def serving_timeline(
     """
     from perfmodel.kernels.plain import plain
     from perfmodel.kernels.serving import recursion
-    from perfmodel.kernels.serving.rank import START, limits_of
+    from perfmodel.kernels.serving.rank import LOG, START
+    from perfmodel.kernels.serving.tables import NO_ROOM, ROWS
     from perfmodel.kernels.work import kernel_work
 
     tables, deployments, block_bytes = _ready(grid, loads, hardware, routing)
@@ -204,33 +205,40 @@ def serving_timeline(
             "--concurrency, or a trace (--replay)"
         )
     asked = loads.kernel_columns()
-    clients, spread = float(loads["concurrency"][0]), float(loads["length_spread"][0])
-    found, notes, state, duration = [], [], 1, 0.0
     with kernel_work(recursions=1):
-        tried = *map(plain, (tables, deployments)), 0, plain(asked), 0
-        if not recursion.holds_longest(*tried[1:]):
-            raise _impossible(CACHE_BELOW_ONE_REQUEST)
-        limits = limits_of(tried[1], 0)
-        groups = float(deployments.ranks[0] * deployments.stages[0] / limits.ranks)
-        fewer = int(clients / groups)
-        longer = clients - fewer * groups  # batches that have a client more
-        for own in range(max(fewer, 1), fewer + 2):
-            alike = longer if own > fewer else groups - longer
-            if alike <= 1e-9 * groups:
-                continue
-            log, logged, since, until, after = recursion.log_clients(*tried, own, state, ENTRIES)
-            if logged > ENTRIES:
-                log, logged, since, until, after = recursion.log_clients(*tried, own, state, logged)
-            state = after
-            log = log[:, :logged]
-            log = log[:, log[START] >= since].copy()
-            log[START] -= since
-            duration = max(duration, until + float(limits.output_host) - since)
-            text = f"{own:,} client" if own == 1 else f"{own:,} clients"
-            found.append(Batch(f"batch of {text}, one of {alike:,.0f}", alike, log))
-    rounds = recursion.requests_of(asked, 0, max(fewer, 1))
-    if spread < 1.0 and rounds < recursion.LEAST_REQUESTS:
-        notes.append("the first of several orders of lengths, over which the projection is a mean")
+        arguments = [*map(plain, (tables, deployments, asked))]
+
+        def run(entries: int) -> tuple[Floats, Floats, Floats]:
+            out, about = np.empty((len(ROWS), 1, 1)), np.zeros((2, recursion.ABOUT))
+            log = np.zeros((2, LOG, entries))
+            recursion.recurse_points(*arguments, out, log, about)
+            return out, log, about
+
+        out, logs, about = run(ENTRIES)
+        most = int(about[:, recursion.LOGGED_ENTRIES].max())
+        if most > ENTRIES:
+            out, logs, about = run(most)
+    if out[ROWS.status, 0, 0] == NO_ROOM:
+        raise _impossible(CACHE_BELOW_ONE_REQUEST)
+    clients = float(loads["concurrency"][0])
+    lockstep = max(float(deployments.lockstep_ranks[0]), 1.0)
+    groups = float(deployments.ranks[0] * deployments.stages[0]) / lockstep
+    fewer = max(int(clients / groups), 1)
+    found, duration = [], 0.0
+    for own, log, (logged, since, until, alike, *_) in zip(
+        (fewer, fewer + 1), logs, about.tolist(), strict=True
+    ):
+        if not alike:
+            continue
+        log = log[:, : int(logged)]
+        log = log[:, log[START] >= since].copy()
+        log[START] -= since
+        duration = max(duration, until + float(deployments.output_host[0]) - since)
+        text = f"{own:,} client" if own == 1 else f"{own:,} clients"
+        found.append(Batch(f"batch of {text}, one of {alike:,.0f}", alike, log))
+    note, rounds = "", float(loads["rounds"][0]) or recursion.STEADY_ROUNDS
+    if loads["length_spread"][0] < 1.0 and fewer * rounds < recursion.LEAST_REQUESTS:
+        note = "the first of several orders of lengths, over which the projection is a mean"
     end = max(float((it.start + it.duration).max()) for it in found)
     return ServingTimeline(
         _title(grid, hardware),
@@ -239,7 +247,7 @@ def serving_timeline(
         duration,
         min(groups, clients),
         block_bytes,
-        "; ".join(notes),
+        note,
     )
 
 

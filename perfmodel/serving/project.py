@@ -340,8 +340,10 @@ def close(
             if method in PHASES:
                 phases.close_phase(*arguments, method == "decode", found)
             else:
-                kernel = steady.close_points if method == "closed" else recursion.recurse_points
-                kernel(*arguments, found)
+                if method == "closed":
+                    steady.close_points(*arguments, found)
+                else:
+                    recursion.recurse_points(*arguments, found, *recursion.no_log())
         if not alone:
             out[:, rows] = found
         if progress:

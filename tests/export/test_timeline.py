@@ -107,7 +107,9 @@ def test_what_hides_has_room_beside_the_passes(timeline_of, case):
             assert ends[-1] <= step.end * (1.0 + TIMES)
 
 
-@pytest.mark.parametrize("case", ["interleaved", "zero bubble", "both ways", "two copies", "uneven"])
+@pytest.mark.parametrize(
+    "case", ["interleaved", "zero bubble", "both ways", "two copies", "uneven"]
+)
 def test_passes_wait_for_those_that_they_need(timeline_of, case):
     """Forward from stage to stage, backward the other way, each pass of a stage after the other."""
     step = timeline_of(case)
@@ -146,7 +148,9 @@ def test_what_is_told_finely_comes_to_the_same(timeline_of, case):
     assert any("attention" in name for name in finer[1].names)
 
 
-@pytest.mark.parametrize("case", ["interleaved", "two copies", "sharded stages", "offloaded update"])
+@pytest.mark.parametrize(
+    "case", ["interleaved", "two copies", "sharded stages", "offloaded update"]
+)
 @pytest.mark.parametrize("suffix", ["json", "json.gz"])
 def test_files_follow_the_rules_of_their_format(timeline_of, tmp_path, case, suffix):
     step = timeline_of(case, depth="operations" if suffix == "json" else "passes")

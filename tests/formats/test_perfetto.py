@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import DataError
-from perfmodel.formats.perfetto import Track, write_timeline
+from perfmodel.formats.perfetto import Counter, Track, write_timeline
+from tests.formats.trace_events import check_events, read_events
 
 
 def two_tracks():
@@ -79,3 +80,51 @@ def test_columns_of_different_length_are_refused(tmp_path):
     track = Track("rank 0", "compute", ["a", "b"], np.array([0.0]), np.array([1.0]))
     with pytest.raises(DataError, match="differ in length"):
         write_timeline([track], tmp_path / "t.json")
+
+
+def counter(**changes):
+    series = {"weights": np.array([2.0, 2.0]), "rest": [0.5, 1.5]}
+    return Counter(**{"process": "rank 0", "name": "memory", "start": np.array([0.0, 1e-3]),
+                      "series": series, **changes})  # fmt: skip
+
+
+def test_counters_have_a_value_of_every_number_from_when_on(tmp_path):
+    path = tmp_path / "t.json"
+    assert write_timeline([*two_tracks(), counter()], path) == 6
+    events = read_events(path)
+    check_events(events)
+    values = [event for event in events if event["ph"] == "C"]
+    assert [event["ts"] for event in values] == [0.0, 1000.0]
+    assert values[1]["args"] == {"weights": 2.0, "rest": 1.5}
+    (pid,) = {event["pid"] for event in values}
+    assert pid == next(event["pid"] for event in events if event["ph"] == "X")
+
+
+def test_compressed_files_hold_the_same_and_are_equal(tmp_path):
+    paths = [tmp_path / name for name in ("a.json", "b.json.gz", "c.json.gz")]
+    for path in paths:
+        write_timeline([*two_tracks(), counter()], path)
+    assert read_events(paths[0]) == read_events(paths[1])
+    assert paths[1].read_bytes() == paths[2].read_bytes()
+
+
+def test_operations_may_have_a_category_each(tmp_path):
+    track = Track("rank 0", "a", ["x", "y"], np.zeros(2), np.zeros(2), ["one", "two"])
+    write_timeline([track], tmp_path / "t.json")
+    events = read_events(tmp_path / "t.json")
+    assert [event["cat"] for event in events if event["ph"] == "X"] == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"start": np.array([1.0, 0.0])}, "goes back in time"),
+        ({"start": np.array([0.0, np.nan])}, "negative or not finite"),
+        ({"series": {"a": [1.0, np.inf]}}, "a value is not finite"),
+        ({"series": {"a": [1.0]}}, "differ in length"),
+    ],
+)
+def test_impossible_counters_are_refused(tmp_path, changes, message):
+    with pytest.raises(DataError, match=message):
+        write_timeline([counter(**changes)], tmp_path / "t.json.gz")
+    assert list(tmp_path.iterdir()) == []

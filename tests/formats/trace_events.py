@@ -1,8 +1,9 @@
 """The rules of the Trace Event Format that viewers hold a file to, checked event by event.
 
-Google, "Trace Event Format": complete events ("X") of a thread lie apart or within each other, every
-process and thread that has events is named once, a flow's end is not before its begin, counters of
-a process never go back in time. Where a file breaks them, viewers drop or misplace what they show.
+Google, "Trace Event Format": complete events ("X") of a thread lie apart or within each other,
+every process and thread that has events is named once, a flow's end is not before its begin,
+counters of a process never go back in time. Where a file breaks them, viewers drop or misplace
+what they show.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def both() -> list[tuple[dict[str, float], dict[str, float]]]:
             rounds=float(ROUNDS),
         )
         out = np.empty((len(ROWS), 1, 1))
-        recursion.recurse_points(TABLES, deployments, loads, out)
+        recursion.recurse_points(TABLES, deployments, loads, out, *recursion.no_log())
         found = dict(zip(ROWS._fields, out[:, 0, 0].tolist(), strict=True))
         pairs.append((found, replayed(deployments, prompt, answer, clients)))
     return pairs

@@ -636,7 +636,8 @@ def served_requests(random: np.random.Generator) -> None:
         limits = {"blocks": 60.0, "ranks": 2.0, "token_budget": 300.0, "draft_length": 1.0}
         limits["lockstep_ranks"] = 2.0 if scheduler == "prefill_first" else 1.0
         deployments = serving.deployment(scheduler, admission, acceptance=0.7, **limits)
-        recursion.recurse_points(tables, deployments, loads, np.empty((len(ROWS), 1, 3)))
+        out = np.empty((len(ROWS), 1, 3))
+        recursion.recurse_points(tables, deployments, loads, out, *recursion.no_log())
         with kernel_work(operating_points=3):
             closed = map(plain, (tables, deployments, loads))
             steady.close_points(*closed, np.empty((len(ROWS), 1, 3)))

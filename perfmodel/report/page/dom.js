@@ -56,7 +56,8 @@ export function plainTable(heads, rows, caption = null) {
   );
 }
 
-// A canvas as sharp as the screen; returns its context, in CSS pixels.
+// A canvas as sharp as the screen, and empty; returns its context, in CSS pixels. Its size clears it:
+// on paper, clearing a rectangle would wipe out what lies below.
 export function sharpen(canvas, width, height) {
   const ratio = Math.min(3, globalThis.devicePixelRatio || 1);
   canvas.width = Math.round(width * ratio);
@@ -65,7 +66,6 @@ export function sharpen(canvas, width, height) {
   canvas.style.height = `${height}px`;
   const context = canvas.getContext("2d");
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
-  context.clearRect(0, 0, width, height);
   return context;
 }
 

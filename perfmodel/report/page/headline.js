@@ -6,21 +6,28 @@ import { whole } from "./format.js";
 export function headline(view) {
   const { population } = view;
   const tiles = h("div", { class: "tiles" });
+  const fits = fitting(population);
   const draw = () => {
     const row = view.first();
     if (row === null) return;
     const shown = population.kind === "comparison" ? errors(population, view.filters) : best(population, row);
-    const fitting = population.get("fits");
-    const rows = [whole(population.rows)];
-    if (fitting) rows.push(`${whole(fitting.codes.reduce((sum, code) => sum + (fitting.labels[code] === "yes" ? 1 : 0), 0))} fit in memory`);
-    else if (population.common.some((it) => it.name === "fits" && it.value === "yes")) rows.push("all fit in memory");
-    shown.push({ name: population.rows === 1 ? population.one : population.many, value: rows[0], note: [population.total > population.rows && `of ${whole(population.total)}`, rows[1]].filter(Boolean).join("; ") || null });
+    shown.push({ name: population.rows === 1 ? population.one : population.many, value: whole(population.rows), note: [population.total > population.rows && `of ${whole(population.total)}`, fits].filter(Boolean).join("; ") || null });
     tiles.replaceChildren(...shown.map((it) => h("div", { class: "tile" }, h("div", { class: "tile-name" }, it.name), h("div", { class: "tile-value" }, it.value), it.note ? h("div", { class: "tile-note" }, it.note) : null)));
   };
   view.filters.onChange(() => view.later(draw));
   view.onRank(draw);
   draw();
   return h("section", { class: "headline", "aria-label": "At a glance" }, tiles);
+}
+
+// How many rows fit in memory, in words, where the results say so.
+function fitting(population) {
+  const fits = population.get("fits");
+  if (!fits) return population.common.some((it) => it.name === "fits" && it.value === "yes") ? "all fit in memory" : null;
+  const yes = fits.labels.indexOf("yes");
+  let count = 0;
+  for (const code of fits.codes) if (code === yes) count += 1;
+  return `${whole(count)} fit in memory`;
 }
 
 function best(population, row) {

@@ -13,7 +13,7 @@ const STACKED = 640; // px: narrower frames have their axes across
 
 export function parallel(view) {
   const { population, filters } = view;
-  const possible = population.axes.map((name) => population.get(name)).filter((it) => it && (it.isChoice ? it.labels.length <= MOST_LABELS && it.name !== "fits" : it.values));
+  const possible = population.axes.map((name) => population.get(name)).filter((it) => it && (it.isChoice ? it.labels.length <= MOST_LABELS && it.name !== "fits" : it.isDrawn));
   if (possible.length < 2) return null;
   const figures = possible.filter((it) => !it.isChoice);
   const choices = possible.filter((it) => it.isChoice);
@@ -32,8 +32,8 @@ export function parallel(view) {
     const columns = axesOf();
     const width = Math.max(260, frame.clientWidth);
     const stacked = width < STACKED;
-    const height = stacked ? columns.length * 58 + 30 : 380;
-    const [start, end] = stacked ? [16, width - 16] : [height - 30, 44];
+    const height = stacked ? columns.length * 58 + 30 : 394;
+    const [start, end] = stacked ? [16, width - 16] : [height - 30, 58];
     axes = columns.map((column, at) => {
       const bins = column.isChoice ? binned(column) : binned(column, BINS, extentOf(column));
       const across = stacked ? 34 + at * 58 : columns.length === 1 ? width / 2 : 58 + (at * (width - 116)) / (columns.length - 1);
@@ -163,7 +163,7 @@ export function parallel(view) {
     const [[x1, y1], [x2, y2]] = [at(from), at(to)];
     const title = stacked
       ? s("text", { class: "axis-name", x: 16, y: axis.across - 18 }, column.title)
-      : s("text", { class: "axis-name", x: axis.across, y: number % 2 ? 12 : 27, "text-anchor": number === 0 ? "start" : number === axes.length - 1 ? "end" : "middle", dx: number === 0 ? -30 : number === axes.length - 1 ? 30 : 0 }, column.short || column.title, s("title", {}, column.about || column.title));
+      : s("text", { class: "axis-name", x: axis.across, y: 12 + 15 * ((number + 1) % titleLines()), "text-anchor": number === 0 ? "start" : number === axes.length - 1 ? "end" : "middle", dx: number === 0 ? -30 : number === axes.length - 1 ? 30 : 0 }, column.short || column.title, s("title", {}, column.about || column.title));
     const [low, high] = span(axis);
     const edge = (code) => axis.place(code / bins.count);
     const [[bx1, by1], [bx2, by2]] = [at(edge(low)), at(edge(high + 1))];
@@ -194,6 +194,11 @@ export function parallel(view) {
     group.addEventListener("pointerdown", (event) => begin(event, axis, stacked));
     group.addEventListener("dblclick", () => filters.set(column.name, null));
     return group;
+  }
+
+  // Titles of neighbours stand on lines of their own where they would meet.
+  function titleLines() {
+    return axes.length > 1 && axes[1].across - axes[0].across < 78 ? 3 : 2;
   }
 
   function labelsOf(axis, stacked) {

@@ -17,16 +17,30 @@ class Choice {
 }
 
 class Figure {
-  // values: of every row; without them the exact rows alone have some.
-  constructor(about, population, values, exact) {
-    Object.assign(this, about, { population, values, exact, isChoice: false });
+  // exact: of the exact rows; levels or ratio: of all, spread out when they are first asked for.
+  constructor(about, population, exact, parts) {
+    Object.assign(this, about, { population, exact, isChoice: false }, parts);
     this.cache = new Map();
+    this.isDrawn = population.isExact || Boolean(this.levels || this.ratio);
+  }
+
+  // Of every row; of a figure that is exact only, nothing.
+  get values() {
+    if (!this.isDrawn) return null;
+    if (this.population.isExact) return this.exact;
+    if (!this.cache.has("values")) {
+      const { exactRows, rows } = this.population;
+      const values = this.levels ? lookedUp(this.levels) : multiplied(this.ratio, this.population.get(this.ratio.of).values, rows);
+      if (this.exact) exactRows.forEach((row, at) => (values[row] = this.exact[at]));
+      this.cache.set("values", values);
+    }
+    return this.cache.get("values");
   }
 
   value(row) {
     const at = this.population.exactAt(row);
     if (at >= 0 && this.exact) return this.exact[at];
-    return this.values ? this.values[row] : NaN;
+    return this.isDrawn ? this.values[row] : NaN;
   }
 
   text(row, count = 4) {
@@ -57,51 +71,41 @@ class Figure {
   }
 }
 
+function lookedUp({ codes, table }) {
+  const values = new Float32Array(codes.length);
+  for (let row = 0; row < codes.length; row += 1) values[row] = table[codes[row]];
+  return values;
+}
+
+function multiplied({ codes, power, factors }, of, count) {
+  const values = new Float32Array(count);
+  if (power > 0) for (let row = 0; row < count; row += 1) values[row] = factors[codes[row]] * of[row];
+  else for (let row = 0; row < count; row += 1) values[row] = factors[codes[row]] / of[row];
+  return values;
+}
+
 export class Population {
   static async from(found) {
     const it = new Population();
     Object.assign(it, found);
     const exactRows = found.exact.rows && (await unpack(found.exact.rows));
+    it.isExact = !exactRows;
+    it.exactRows = exactRows;
     if (exactRows) {
       it.exactPlaces = new Int32Array(found.rows).fill(-1);
       exactRows.forEach((row, at) => (it.exactPlaces[row] = at));
     }
-    const columns = await Promise.all(
-      found.columns.map(async (about) => [
-        about,
-        about.data && (await unpack(about.data)),
-        about.levels && (await unpack(about.levels)),
-        about.ratio && (await unpack(about.ratio.codes)),
-        found.exact.columns[about.name] && (await unpack(found.exact.columns[about.name])),
-      ]),
-    );
-    it.columns = new Map();
-    for (const [about, data, levels, factors, exact] of columns) {
-      if (about.role === "choice") {
-        it.columns.set(about.name, new Choice(about, data));
-        continue;
-      }
-      let values = exactRows ? null : exact;
-      if (levels) {
-        const table = levelValues(about.levels);
-        values = new Float32Array(found.rows);
-        for (let row = 0; row < found.rows; row += 1) values[row] = table[levels[row]];
-      }
-      if (factors) {
-        const of = it.columns.get(about.ratio.of).values;
-        const { power, factors: sizes } = about.ratio;
-        values = new Float32Array(found.rows);
-        for (let row = 0; row < found.rows; row += 1) {
-          values[row] = power > 0 ? sizes[factors[row]] * of[row] : sizes[factors[row]] / of[row];
-        }
-      }
-      if (values && exactRows && exact) exactRows.forEach((row, at) => (values[row] = exact[at]));
-      const figure = new Figure(about, it, values, exact);
-      if (levels) figure.levels = { codes: levels, table: levelValues(about.levels), exactRows: exactRows || [] };
-      it.columns.set(about.name, figure);
-    }
-    it.isExact = !exactRows;
+    const columns = await Promise.all(found.columns.map((about) => it.column(about, found.exact.columns[about.name])));
+    it.columns = new Map(columns.map((column) => [column.name, column]));
     return it;
+  }
+
+  async column(about, exactly) {
+    if (about.role === "choice") return new Choice(about, await unpack(about.data));
+    const exact = exactly && (await unpack(exactly));
+    const levels = about.levels && { codes: await unpack(about.levels), table: levelValues(about.levels), exactRows: this.exactRows };
+    const ratio = about.ratio && { ...about.ratio, codes: await unpack(about.ratio.codes) };
+    return new Figure(about, this, exact, { levels, ratio });
   }
 
   exactAt(row) {
@@ -118,7 +122,7 @@ export class Population {
 
   // Figures that every row has.
   get figures() {
-    return [...this.columns.values()].filter((it) => !it.isChoice && it.values);
+    return [...this.columns.values()].filter((it) => !it.isChoice && it.isDrawn);
   }
 
   // What a row is, as [column title, text] of its choices.

@@ -250,7 +250,7 @@ export function scatter(view) {
   };
   controls.append(choose("Up", options, state.y, redraw("y")), choose("Across", options, state.x, redraw("x")));
   if (groups.length) controls.append(choose("Colour", [{ value: "", title: "one" }, ...groups.map((it) => ({ value: it.name, title: it.title }))], state.group || "", redraw("group")));
-  const trades = population.trades.filter(([x, y]) => population.get(x)?.values && population.get(y)?.values);
+  const trades = population.trades.filter(([x, y]) => population.get(x)?.isDrawn && population.get(y)?.isDrawn);
   view.onShow(draw, frame);
   filters.onChange(() => view.later(draw));
   view.onSelect(() => view.later(drawChosen));

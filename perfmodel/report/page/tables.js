@@ -21,7 +21,7 @@ export function bestTable(view) {
     head.replaceChildren(
       h("th", { scope: "col", class: "place" }, "#"),
       ...columns.map((it) => {
-        if (it.isChoice || !it.values) return h("th", { scope: "col", title: it.about || it.title, class: it.isChoice && !it.numbers ? "word" : "" }, it.short || it.title);
+        if (it.isChoice || !it.isDrawn) return h("th", { scope: "col", title: it.about || it.title, class: it.isChoice && !it.numbers ? "word" : "" }, it.short || it.title);
         const ranked = it.name === view.rank;
         const direction = ranked ? (it.larger ? "descending" : "ascending") : null;
         const sort = h("button", { type: "button", class: "sort", title: `${it.about || it.title}; rank by it`, onclick: () => { view.setRank(it.name); } }, it.short || it.title, ranked ? h("span", { "aria-hidden": "true" }, it.larger ? " ↓" : " ↑") : null);

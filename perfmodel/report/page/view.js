@@ -3,6 +3,8 @@
 import { Filters } from "./filters.js";
 import { whole } from "./format.js";
 
+const PAUSE = 150; // ms
+
 export class View {
   constructor(population, changed) {
     this.population = population;
@@ -14,6 +16,7 @@ export class View {
     this.waiting = new Set();
     this.tellPage = changed;
     this.reset();
+    this.usualRows = this.filters.rows.slice(0, this.filters.count);
     this.filters.onChange(() => {
       if (this.row === null || !this.filters.passes(this.row)) this.select(this.first());
       this.tellPage();
@@ -34,12 +37,7 @@ export class View {
 
   // How far a figure reaches among the rows that the usual filters let pass.
   usualExtent(column) {
-    const fits = this.population.get("fits");
-    const [wanted] = this.usual.values();
-    if (!wanted) return column.extent;
-    const rows = [];
-    for (let row = 0; row < fits.codes.length; row += 1) if (wanted.allowed.has(fits.codes[row])) rows.push(row);
-    return this.filters.extentOf.call({ rows, count: rows.length }, column);
+    return this.filters.extentOf.call({ rows: this.usualRows, count: this.usualRows.length }, column);
   }
 
   changed() {
@@ -129,15 +127,17 @@ export class View {
     this.waiting.add(draw);
   }
 
+  // One chart at a time, a moment after the last change.
   whenIdle() {
-    if (this.idle || !globalThis.requestIdleCallback) return;
-    this.idle = requestIdleCallback(() => {
-      this.idle = null;
-      const stale = [...this.places.values()].find((it) => it.stale && !it.near && it.width);
-      if (!stale) return;
-      this.drawPlace(stale);
-      this.whenIdle();
-    });
+    clearTimeout(this.idle);
+    this.idle = setTimeout(() => {
+      (globalThis.requestIdleCallback || setTimeout)(() => {
+        const stale = [...this.places.values()].find((it) => it.stale && !it.near && it.width);
+        if (!stale) return;
+        this.drawPlace(stale);
+        this.whenIdle();
+      });
+    }, PAUSE);
   }
 
   rowPlace() {
@@ -165,9 +165,9 @@ export class View {
       if (column.isChoice) {
         const allowed = new Set(it.map((label) => column.labels.indexOf(label)).filter((code) => code >= 0));
         if (allowed.size) wanted.set(name, { allowed });
-      } else if (column.values) wanted.set(name, { low: it[0] ?? -Infinity, high: it[1] ?? Infinity });
+      } else if (column.isDrawn) wanted.set(name, { low: it[0] ?? -Infinity, high: it[1] ?? Infinity });
     }
-    if (this.population.get(state.rank)?.values) this.setRank(state.rank);
+    if (this.population.get(state.rank)?.isDrawn) this.setRank(state.rank);
     this.filters.reset(wanted);
     if (Number.isInteger(state.row) && state.row >= 0 && state.row < this.population.rows) this.select(state.row);
   }

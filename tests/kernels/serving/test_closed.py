@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from perfmodel.kernels.serving import tables
-from perfmodel.kernels.serving.recursion import recurse_points
+from perfmodel.kernels.serving.recursion import no_log, recurse_points
 from perfmodel.kernels.serving.steady import close_points
 from perfmodel.kernels.serving.tables import ROWS
 from tests.kernels.serving.cases import deployment, load, pass_tables
@@ -62,7 +62,7 @@ def test_closed_form_follows_the_recursion(scheduler: str, spread: float) -> Non
         output_length=96.0, length_spread=spread, concurrency=[16.0, 32.0, 64.0], rounds=10.0
     )
     passes = np.empty((len(ROWS), 1, 3))
-    recurse_points(pass_tables(), deployments, loads, passes)
+    recurse_points(pass_tables(), deployments, loads, passes, *no_log())
     wanted, found = tables.ServingRows(*passes), closed(deployments, loads)
     for name, mean, worst in (
         ("time_to_first_token_mean", 0.12, 0.2),

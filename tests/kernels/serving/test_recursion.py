@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from perfmodel.kernels.serving.rank import new_requests
-from perfmodel.kernels.serving.recursion import MODULUS, even_length, fill_requests, recurse_points
+from perfmodel.kernels.serving.recursion import (
+    MODULUS,
+    even_length,
+    fill_requests,
+    no_log,
+    recurse_points,
+)
 from perfmodel.kernels.serving.tables import (
     NO_ROOM,
     NO_STAGE_WORK,
@@ -27,7 +33,7 @@ SHORT = {"input_length": 300.0, "output_length": 60.0, "length_spread": 0.5, "ro
 
 def row(deployments: Deployments, loads: Loads) -> dict[str, float]:
     out = np.empty((len(ROWS), 1, 1))
-    recurse_points(TABLES, deployments, loads, out)
+    recurse_points(TABLES, deployments, loads, out, *no_log())
     return dict(zip(ROWS._fields, out[:, 0, 0].tolist(), strict=True))
 
 
