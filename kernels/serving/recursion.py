@@ -402,7 +402,9 @@ def recurse_point(
             until = rank.numbers[CLOCK]
             if run == 0:
                 place = 0 if clients == max(fewer, 1) else 1
-                log[place] = rank.log
+                for entry in range(min(rank.counts[LOGGED], log.shape[2])):
+                    for row in range(LOG):
+                        log[place, row, entry] = rank.log[row, entry]
                 about[place, LOGGED_ENTRIES] = rank.counts[LOGGED]
                 about[place, SINCE], about[place, UNTIL] = since, until
                 about[place, ALIKE] = alike
