@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,10 +9,8 @@ import numpy as np
 
 from perfmodel.base.errors import PerfModelError
 from perfmodel.base.pipelines import SCHEDULE_FACTS
-from perfmodel.base.provenance import record_of
 from perfmodel.base.table import Table
 from perfmodel.report.packing import codes, packed
-from perfmodel.strategy.fields import FIELDS
 
 MOST_PASSES = 6000
 """Of one picture: more would be narrower than a pixel."""
@@ -38,10 +35,7 @@ def pipeline_picture(table: Table, row: Mapping[str, Any]) -> dict[str, Any] | N
         stage [s]; or ``without``, why there is none. None where the results do not say what was
         swept.
     """
-    from perfmodel.hwprofiles.hardware import hardware_from_dict
-    from perfmodel.model.record import model_from_record
-    from perfmodel.software.framework import framework_of_record
-    from perfmodel.strategy.enumerate import strategies_from_rows
+    from perfmodel.sweeps.recalled import recalled_strategy
     from perfmodel.training.project import framework_of_run
     from perfmodel.training.timeline import pipeline_timeline
 
@@ -52,16 +46,10 @@ def pipeline_picture(table: Table, row: Mapping[str, Any]) -> dict[str, Any] | N
         most = f"{MOST_PASSES:,}"
         return {"without": f"about {passes:,} passes; pictures are made of {most} at most"}
     try:
-        provenance = json.loads(table.attrs["provenance"])
-        model = model_from_record(record_of(provenance, "model", row.get("model")))
-        stated = framework_of_record(record_of(provenance, "framework", row.get("framework")))
-        hardware = hardware_from_dict(provenance["hardware"][row["hardware"]])
-        devices = int(row.get("devices", table.attrs["devices"]))
-        strategy = {spec.name: row[spec.name] for spec in FIELDS}
-        grid = strategies_from_rows(model, devices, [strategy])
+        model, grid, hardware, stated = recalled_strategy(table.attrs, row)
         framework = framework_of_run(stated, model, hardware, grid)
         found = pipeline_timeline(model, grid, hardware, framework)
-    except (KeyError, RecursionError, TypeError, ValueError, PerfModelError):
+    except PerfModelError:
         return None
     order, timeline = found.pipeline.order, found.timeline
     first = np.diff(order.first)

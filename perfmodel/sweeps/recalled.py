@@ -46,7 +46,7 @@ class RecalledPoint(NamedTuple):
 
 
 def recalled_strategy(
-    attributes: Mapping[str, Any], row: Mapping[str, Any], file: str
+    attributes: Mapping[str, Any], row: Mapping[str, Any], file: str = ""
 ) -> RecalledStrategy:
     """Return what a strategy of stored results was projected of.
 
@@ -57,7 +57,7 @@ def recalled_strategy(
     row : mapping
         Of `perfmodel.sweeps.results.best` and the like.
     file : str
-        What messages call the results.
+        What messages call the results, where they come from one.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def recalled_strategy(
 
     if row.get("pipeline_schedule") == TABLE:
         raise DataError(
-            f"'{file}' does not hold the table of its pipeline's schedule; name the strategy by "
+            f"{_named(file)} not hold the table of its pipeline's schedule; name the strategy by "
             "options, with --schedule-file"
         )
     try:
@@ -84,7 +84,7 @@ def recalled_strategy(
         raise _not_told(file, "swept", error) from None
     grid = strategies_from_rows(model, devices, [strategy])
     if grid.status[0] != VALID:
-        raise DataError(f"'{file}': impossible strategy: {STATUS_REASONS[int(grid.status[0])]}")
+        raise DataError(f"impossible strategy: {STATUS_REASONS[int(grid.status[0])]}")
     return RecalledStrategy(model, grid, hardware, framework)
 
 
@@ -119,5 +119,9 @@ def recalled_point(
 _UNKNOWN = (KeyError, RecursionError, TypeError, ValueError)
 
 
+def _named(file: str) -> str:
+    return f"'{file}' does" if file else "the results do"
+
+
 def _not_told(file: str, what: str, error: Exception) -> DataError:
-    return DataError(f"'{file}' does not say what was {what} ({error}); results written as .nc do")
+    return DataError(f"{_named(file)} not say what was {what} ({error}); results written as .nc do")

@@ -13,7 +13,7 @@ from perfmodel.base.errors import DataError
 from perfmodel.base.table import Column, Table
 from perfmodel.sweeps.case import Case, ServingCase, TrainingCase
 from perfmodel.sweeps.cost import assumptions
-from perfmodel.sweeps.stored_problem import stored_problem
+from perfmodel.sweeps.recalled import recalled_strategy
 from perfmodel.sweeps.subject import SERVING, TRAINING, subject_of
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def stored_case(
     more = {"costs": {**stored, **(costs or {})}, "reoptimise": reoptimise, **options}
     subject = subject_of(table)
     if subject is TRAINING:
-        model, grid, hardware, framework = stored_problem(table, row)
+        model, grid, hardware, framework = recalled_strategy(table.attrs, row)
         if reoptimise:
             grid = _strategies(table, row, grid)
         return TrainingCase(model, grid, hardware, framework, **more)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
+from perfmodel import sweep_several
 from perfmodel.base.errors import DataError
+from perfmodel.base.table import from_xarray
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.serving.enumerate import load_grid, serving_grid
 from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.sweeps.projection import project_strategy
 from perfmodel.sweeps.recalled import recalled_point, recalled_strategy
-from perfmodel.sweeps.results import best
+from perfmodel.sweeps.results import best, rows
 from perfmodel.sweeps.serving import serve_table
 from perfmodel.sweeps.sweep import sweep_table
 
@@ -38,6 +41,17 @@ def test_a_strategy_projects_the_same(table, llama_8b):
             assert again[name] == pytest.approx(row[name], rel=1e-6)
 
 
+def test_each_of_several_sweeps_projects_the_same():
+    axes = {"sequence_length": 1024, "pipeline_parallel": 2, "micro_batch_size": 1}
+    several = sweep_several("gpt2", "dgx-h100", (4, 8), global_batch_size=32, **axes)
+    table = from_xarray(several)
+    found = list(rows(table, np.arange(0, table["step_time"].values.size, 9)))
+    assert {row["devices"] for row in found} == {4, 8}
+    for row in found:
+        again = project_strategy(*recalled_strategy(table.attrs, row))
+        assert again["step_time"] == pytest.approx(row["step_time"], rel=1e-6)
+
+
 def test_an_operating_point_projects_the_same():
     hardware = load_hardware("dgx-h200")
     grid = serving_grid("llama-3.1-8b", hardware, engine="sglang", tensor_parallel=[1, 2])
@@ -59,6 +73,8 @@ def test_results_that_do_not_say_what_they_are_of(table, kind):
     attributes = {**table.attrs, "provenance": json.dumps(provenance)}
     with pytest.raises(DataError, match=r"'sweep\.nc' does not say what was swept"):
         recalled_strategy(attributes, row, "sweep.nc")
+    with pytest.raises(DataError, match="the results do not say what was swept"):
+        recalled_strategy(attributes, row)
     with pytest.raises(DataError, match="does not say what was served"):
         recalled_point({}, row, "serve.nc")
 

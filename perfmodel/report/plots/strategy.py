@@ -8,8 +8,8 @@ from typing import Any
 from perfmodel.base.errors import DataError
 from perfmodel.base.table import Table
 from perfmodel.report.plots.names import full_name
+from perfmodel.sweeps.recalled import RecalledStrategy, recalled_strategy
 from perfmodel.sweeps.results import best_rows, rows
-from perfmodel.sweeps.stored_problem import StoredProblem, stored_problem
 from perfmodel.sweeps.subject import TRAINING, subject_of
 
 SAID = (
@@ -21,7 +21,7 @@ SAID = (
 
 def picked(
     table: Table, pick: int, by: str, where: str | None, everything: bool
-) -> tuple[Mapping[str, Any], StoredProblem, str]:
+) -> tuple[Mapping[str, Any], RecalledStrategy, str]:
     """Return the `pick`-th best strategy, what it was projected from, and a line about it.
 
     Raises
@@ -38,6 +38,6 @@ def picked(
         passes = " and pass the filter" if where else ""
         raise DataError(f"{found.size:,} strategies {verb}{passes}, not {pick:,}")
     (row,) = rows(table, found[pick - 1 :])
-    problem = stored_problem(table, row)
+    problem = recalled_strategy(table.attrs, row)
     said = f"{problem.model.name} on {problem.grid.devices:,} × {full_name(row, SAID)}"
     return row, problem, said
