@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sweep as sweeps
 
 import perfmodel
 from perfmodel import load_hardware, load_model, save_results, strategy_grid, write_report
@@ -55,6 +54,8 @@ PAUSE = 2.0  # s, in which what is out of sight is drawn
 
 def swept(count: int, folder: Path) -> Path:
     """Sweep, keep so many strategies, and store them."""
+    import sweep as sweeps  # the script beside this one
+
     model = load_model("gpt3-175b")
     grid = strategy_grid(
         model,
