@@ -31,6 +31,7 @@ from perfmodel.compute.recurrence import RECURRENCE_PHASES, RECURRENCES, recurre
 from perfmodel.compute.routing import COUNTED, DISTRIBUTIONS, assign, parse_routing, rank_loads
 from perfmodel.compute.sparse_attention import SPARSE_PHASES, sparse_attention_times
 from perfmodel.compute.token_draws import draw_tokens, draw_weights
+from perfmodel.export.timeline import step_timeline
 from perfmodel.formats.astra_text.system import INTER_DIMENSION, INTRA_DIMENSION
 from perfmodel.formats.wafer.core_trace import format_pieces
 from perfmodel.hwprofiles import load_mesh
@@ -197,6 +198,7 @@ def schedules(random: np.random.Generator) -> None:
         grid = strategies_from_rows(model, 8, [row])
         if not grid.status.any():
             pipeline_timeline(model, grid, hardware, framework)
+            step_timeline(model, grid, hardware)
             stage_memories(model, grid, hardware, load_framework("fsdp"))
 
 
@@ -645,4 +647,4 @@ def served_requests(random: np.random.Generator) -> None:
         for decoding in (False, True):
             phases.close_phase(tables, deployments, loads, decoding, np.empty((len(ROWS), 1, 3)))
         replay_trace(tables, deployments, trace)
-        replay_trace(tables, deployments, trace, concurrency=5)
+        replay_trace(tables, deployments, trace, concurrency=5, entries=3)
