@@ -59,10 +59,8 @@ PASSES = {
     WEIGHT: "backward for the weights",
 }
 """Kinds of passes, as they are called."""
-COMPUTE = tuple(
-    COMPONENT[name]
-    for name in ("forward_time", "backward_time", "recompute_time", "optimizer_time")
-)
+COMPUTE_TIMES = ("forward_time", "backward_time", "recompute_time", "optimizer_time")
+COMPUTE = tuple(COMPONENT[name] for name in COMPUTE_TIMES)
 NO_PASS = -1
 """Micro-batch and chunk of what is no pass."""
 MOST_EVENTS = 500_000

@@ -1,4 +1,4 @@
-"""The pipeline of one step as a picture: what is drawn of the passes of a strategy."""
+"""The pipeline of one step as a picture: what is drawn of the time of a strategy's stages."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ from perfmodel.report.packing import codes, packed
 
 MOST_PASSES = 6000
 """Of one picture: more would be narrower than a pixel."""
+KINDS = (
+    *("forward", "backward", "backward for the input", "backward for the weights"),
+    *("send", "data parallel", "optimizer", "offload", "host"),
+)
+"""What is drawn, as `perfmodel.export.timeline.pipeline_picture` calls it; bubbles stay free."""
 
 
 def pipeline_picture(table: Table, row: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -29,15 +34,14 @@ def pipeline_picture(table: Table, row: Mapping[str, Any]) -> dict[str, Any] | N
     Returns
     -------
     dict or None
-        ``stages``, ``makespan`` [s], ``schedule``, and per pass ``stage``, ``chunk``,
-        ``micro_batch``, ``kind`` (0 forward, 1 backward, 2 of the input, 3 of the weights),
-        ``start`` and ``end`` (packed; shares of the makespan in 65,535 steps); ``waiting`` of every
-        stage [s]; or ``without``, why there is none. None where the results do not say what was
-        swept.
+        ``stages``, ``makespan`` (the step time) [s], ``schedule``, ``kinds``, and of everything
+        drawn ``stage``, ``chunk``, ``micro_batch`` (0 of what is no pass), ``kind`` (place in
+        ``kinds``), ``start`` and ``end`` (packed; shares of the makespan in 65,535 steps);
+        ``work``, ``communication`` and ``waiting`` of every stage [s]; or ``without``, why there is
+        none. None where the results do not say what was swept.
     """
+    from perfmodel.export import timeline
     from perfmodel.sweeps.recalled import recalled_strategy
-    from perfmodel.training.project import framework_of_run
-    from perfmodel.training.timeline import pipeline_timeline
 
     stages = int(row["pipeline_parallel"])
     batches = int(row["global_batch_size"]) // int(row["data_parallel"] * row["micro_batch_size"])
@@ -46,32 +50,35 @@ def pipeline_picture(table: Table, row: Mapping[str, Any]) -> dict[str, Any] | N
         most = f"{MOST_PASSES:,}"
         return {"without": f"about {passes:,} passes; pictures are made of {most} at most"}
     try:
-        model, grid, hardware, stated = recalled_strategy(table.attrs, row)
-        framework = framework_of_run(stated, model, hardware, grid)
-        found = pipeline_timeline(model, grid, hardware, framework)
+        model, grid, hardware, framework = recalled_strategy(table.attrs, row)
+        step = timeline.step_timeline(model, grid, hardware, framework=framework)
     except PerfModelError:
         return None
-    order, timeline = found.pipeline.order, found.timeline
-    first = np.diff(order.first)
+    found = timeline.pipeline_picture(step)
+    places = {name: at for at, name in enumerate(KINDS)}
+    kind = np.array([places.get(name, -1) for name in found["kind"]])
+    drawn = np.flatnonzero(kind >= 0)
+    chunk, micro_batch = (np.maximum(found[it][drawn], 0) for it in ("chunk", "micro_batch"))
+    steps = 65535 / found["end"]
+    start, duration = found["start"][drawn], found["duration"][drawn]
+    totals = [step.totals(stage) for stage in range(stages)]
     schedule = str(row["pipeline_schedule"])
-    # Stages of the model are numbered in the order of the forward pass; a rank's own are chunks.
-    chunk = np.zeros(order.rank_of.size, np.intp)
-    for rank in range(stages):
-        own = np.flatnonzero(order.rank_of == rank)
-        chunk[own] = np.arange(own.size)
-    steps = 65535 / found.makespan
     return {
         "stages": stages,
-        "makespan": found.makespan,
+        "makespan": found["end"],
         "schedule": f"{schedule}: {SCHEDULE_FACTS[schedule].title}",
         "chunks": int(chunk.max()) + 1,
-        "micro_batches": int(order.micro_batches),
-        "waiting": [float(it.waiting) for it in found.stages],
-        "layers": [list(it.layers) for it in found.stages],
-        "stage": packed(codes(np.repeat(np.arange(stages), first))),
-        "chunk": packed(codes(chunk[order.stage])),
-        "micro_batch": packed(codes(order.micro_batch)),
-        "kind": packed(codes(order.kind)),
-        "start": packed(np.rint(timeline.start * steps).astype(np.uint16)),
-        "end": packed(np.rint(timeline.end * steps).astype(np.uint16)),
+        "micro_batches": int(micro_batch.max()) + 1,
+        "kinds": list(KINDS),
+        "work": [sum(it[name] for name in timeline.COMPUTE_TIMES) for it in totals],
+        "communication": [
+            sum(time for name, time in it.items() if name.endswith("_exposed")) for it in totals
+        ],
+        "waiting": [it["pipeline_bubble"] + it["host_time"] for it in totals],
+        "stage": packed(codes(found["stage"][drawn])),
+        "chunk": packed(codes(chunk)),
+        "micro_batch": packed(codes(micro_batch)),
+        "kind": packed(codes(kind[drawn])),
+        "start": packed(np.rint(start * steps).astype(np.uint16)),
+        "end": packed(np.rint((start + duration) * steps).astype(np.uint16)),
     }

@@ -5,7 +5,7 @@ import { behind, choose, h, hideTip, plainTable, sharpen, showTip } from "./dom.
 import { written } from "./format.js";
 import { unpack } from "./unpack.js";
 
-const KINDS = ["forward", "backward", "backward, of the input", "backward, of the weights"];
+const PASSES = 4; // kinds of passes come first, then what is between them
 const LEFT = 58;
 const BOTTOM = 26;
 const SPANS = [
@@ -63,7 +63,8 @@ export function pipeline(view) {
     const context = sharpen(canvas, width, height);
     const [from, to] = ENDS[state.span];
     const scale = d3.scaleLinear().domain([from * picture.makespan, to * picture.makespan]).range([LEFT, width - 10]);
-    const fills = [theme.forward, theme.backward, theme.backward, theme.weights];
+    const [send, data, optimizer, offload, host] = [theme.groups[1], theme.groups[3], theme.groups[4], theme.groups[5], theme.soft];
+    const fills = [theme.forward, theme.backward, theme.backward, theme.weights, send, data, optimizer, offload, host];
     context.fillStyle = theme.faint;
     context.globalAlpha = 0.35;
     for (let stage = 0; stage < picture.stages; stage += 1) context.fillRect(LEFT, stage * each + 3, width - 10 - LEFT, each - 4);
@@ -78,10 +79,11 @@ export function pipeline(view) {
       const [a, b] = [Math.max(left, LEFT), Math.min(right, width - 10)];
       const top = passes.stage[at] * each + 3;
       context.fillStyle = fills[passes.kind[at]];
-      context.globalAlpha = picture.chunks > 1 ? 1 - 0.55 * (passes.chunk[at] / picture.chunks) : 1;
+      const pass = passes.kind[at] < PASSES;
+      context.globalAlpha = pass && picture.chunks > 1 ? 1 - 0.55 * (passes.chunk[at] / picture.chunks) : 1;
       context.fillRect(a, top, Math.max(0.6, b - a - (b - a > 3 ? 0.8 : 0)), each - 4);
       context.globalAlpha = 1;
-      if (b - a > 16 && each >= 16) {
+      if (pass && b - a > 16 && each >= 16) {
         context.fillStyle = theme.card;
         if (picture.chunks > 1 && passes.chunk[at] / picture.chunks > 0.45) context.fillStyle = theme.ink;
         context.fillText(String(passes.micro_batch[at] + 1), (a + b) / 2, top + (each - 4) / 2);
@@ -96,10 +98,10 @@ export function pipeline(view) {
       context.fillRect(scale(value), base - 2, 1, 4);
       context.fillText(written("time", value, 3), Math.min(scale(value), width - 24), base + 12);
     });
-    canvas.setAttribute("aria-label", `Pipeline of one step: ${picture.stages} stages, ${passes.start.length} passes in ${written("time", picture.makespan)}; the table below has every stage`);
-    words.textContent = `${picture.schedule}; ${picture.micro_batches} micro-batches${picture.chunks > 1 ? `, ${picture.chunks} chunks of a stage (later ones paler)` : ""}. Pass by pass, from the first to the last, ${written("time", picture.makespan)}; gaps are waiting. What else a step takes (optimizer, gradients) is not drawn.`;
-    const kinds = [...new Set(passes.kind)].sort();
-    legend.replaceChildren(...kinds.map((kind) => h("span", { class: "key" }, h("span", { class: "key-dot square", style: { background: fills[kind] } }), KINDS[kind])));
+    canvas.setAttribute("aria-label", `Pipeline of one step: ${picture.stages} stages, ${passes.kind.filter((it) => it < PASSES).length} passes in ${written("time", picture.makespan)}; the table below has every stage`);
+    words.textContent = `${picture.schedule}; ${picture.micro_batches} micro-batches${picture.chunks > 1 ? `, ${picture.chunks} chunks of a stage (later ones paler)` : ""}. From the begin of the step to its end, ${written("time", picture.makespan)}; gaps are waiting.`;
+    const kinds = [...new Set(passes.kind)].sort((a, b) => a - b);
+    legend.replaceChildren(...kinds.map((kind) => h("span", { class: "key" }, h("span", { class: "key-dot square", style: { background: fills[kind] } }), picture.kinds[kind])));
     table.refresh();
   }
 
@@ -115,7 +117,8 @@ export function pipeline(view) {
     for (let at = 0; at < passes.start.length; at += 1) {
       if (passes.stage[at] !== stage || passes.start[at] > time || passes.end[at] < time) continue;
       const length = ((passes.end[at] - passes.start[at]) / 65535) * picture.makespan;
-      showTip([`${KINDS[passes.kind[at]]}, micro-batch ${passes.micro_batch[at] + 1}`, `stage ${stage}${picture.chunks > 1 ? `, chunk ${passes.chunk[at] + 1}` : ""}`, `${written("time", length)} from ${written("time", (passes.start[at] / 65535) * picture.makespan)}`], event.clientX, event.clientY);
+      const pass = passes.kind[at] < PASSES;
+      showTip([`${picture.kinds[passes.kind[at]]}${pass ? `, micro-batch ${passes.micro_batch[at] + 1}` : ""}`, `stage ${stage}${pass && picture.chunks > 1 ? `, chunk ${passes.chunk[at] + 1}` : ""}`, `${written("time", length)} from ${written("time", (passes.start[at] / 65535) * picture.makespan)}`], event.clientX, event.clientY);
       return;
     }
     hideTip();
@@ -125,7 +128,7 @@ export function pipeline(view) {
   function stageTable() {
     const { picture } = state;
     if (!picture) return h("p", {}, "");
-    return plainTable(["stage", "layers", "waiting", "share"], picture.waiting.map((it, stage) => [String(stage), String(picture.layers[stage].reduce((a, b) => a + b, 0)), written("time", it), `${((100 * it) / picture.makespan).toFixed(1)} %`]));
+    return plainTable(["stage", "work", "communication that shows", "waiting", "share"], picture.waiting.map((it, stage) => [String(stage), written("time", picture.work[stage]), written("time", picture.communication[stage]), written("time", it), `${((100 * it) / picture.makespan).toFixed(1)} %`]));
   }
 
   view.onShow(() => (state.row === view.row ? draw() : read()), frame);

@@ -17,7 +17,9 @@ export function bestTable(view) {
   function heads() {
     const choices = population.choices.filter((it) => it.name !== "fits" || filters.active.get("fits") === undefined);
     const figures = population.table.map((name) => population.get(name)).filter(Boolean);
-    columns = innerWidth < 640 || population.kind === "comparison" ? [...figures, ...choices] : [...choices, ...figures];
+    const ranked = figures.filter((it) => it.name === view.rank); // in sight, however many choices there are
+    const others = figures.filter((it) => it.name !== view.rank);
+    columns = innerWidth < 640 || population.kind === "comparison" ? [...figures, ...choices] : [...ranked, ...choices, ...others];
     head.replaceChildren(
       h("th", { scope: "col", class: "place" }, "#"),
       ...columns.map((it) => {
