@@ -49,7 +49,7 @@ def test_pipelines_of_the_best_are_pictures(found, swept):
         passes = unpacked(picture["kind"]) < 4
         assert passes.sum() == 2 * picture["stages"] * picture["chunks"] * picture["micro_batches"]
         for parts in zip(
-            *(picture[name] for name in ("work", "communication", "waiting")), strict=False
+            *(picture[name] for name in ("work", "communication", "waiting")), strict=True
         ):
             assert sum(parts) == pytest.approx(picture["makespan"], rel=1e-6)
 
