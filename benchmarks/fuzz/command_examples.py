@@ -193,6 +193,10 @@ MADE = (
     "wafer --model model.json --hardware wse-2 --grid 40,50 --context 64,128 -o wafer.nc",
     "workload cores . --model model.json --node-grid 1x2 --tp 2 --tp-ffn 2 --core-grid 2x2 "
     "--isl 8 --layers decode0 --form columns",
+    "sweep --model model.json --hardware dgx-h100 --devices 8,16 --seq-len 1024 --global-batch 16 "
+    "--tp 1 --pp 1 --cp 1 --micro-batch 1 --zero 1 -o scaling.nc",
+    "sensitivity sweep.nc#1 --kind software -o sensitivity.nc",
+    "compare gemm gemm.csv --output rows.csv",
 )
 """Command lines that make files to damage: a stored sweep, traces of four ranks, a launch."""
 PRINTED = {
@@ -509,6 +513,38 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
             "plot wafer cores.nc --step decode0 --json -o cores.svg",
         ),
     ),
+    "plot accuracy": (1, ("plot accuracy rows.csv --json -o figure.svg",)),
+    "plot breakdown": (2, ("plot breakdown sweep.nc --top 3 --data bars.csv -o figure.svg",)),
+    "plot heatmap": (2, ("plot heatmap sweep.nc --x tp --y zero --json -o figure.svg",)),
+    "plot memory": (2, ("plot memory sweep.nc --top 2 --width 4 -o figure.svg",)),
+    "plot pareto": (2, ("plot pareto sweep.nc --where 'tp == 1' --json -o figure.svg",)),
+    "plot pipeline": (2, ("plot pipeline sweep.nc --pick 1 --json -o figure.svg",)),
+    "plot roofline": (2, ("plot roofline sweep.nc --pick 1 --json -o figure.svg",)),
+    "plot scaling": (2, ("plot scaling scaling.nc --title Scaling -o figure.svg",)),
+    "plot sensitivity": (1, ("plot sensitivity sensitivity.nc --top 4 -o figure.svg",)),
+    "report": (
+        3,
+        (
+            "report sweep.nc scaling.nc --top 5 -o page.html",
+            "report serve.nc --where 'tp == 1' --title Served --json -o page.html",
+        ),
+    ),
+    "timeline": (
+        3,
+        (
+            "timeline sweep.nc#1 --operations layers --json -o step.json",
+            "timeline serve.nc#1 --passes 4 -o passes.json",
+        ),
+    ),
+    "sensitivity": (
+        3,
+        (
+            "sensitivity sweep.nc#1 --kind software --top 5",
+            "sensitivity sweep.nc#1 sweep.nc#2 --parameter device.memory.bandwidth --json",
+        ),
+    ),
+    "samples": (1, ("samples", "samples copies")),
+    "doctor": (1, ("doctor --json",)),
     "wafer place": (
         2,
         (

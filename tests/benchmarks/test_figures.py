@@ -32,5 +32,7 @@ def test_every_figure_has_a_kind_known_options_and_results(figures: Any) -> None
         kind, file, *options = shlex.split(words)
         command: Any = cli.commands["plot"]
         assert file in figures.RESULTS
-        with command.commands[kind].make_context(kind, [file, *options]) as context:
+        with command.commands[kind].make_context(
+            kind, [file, *options], help_option_names=["-h", "--help"]
+        ) as context:
             assert context.params["result"] == file

@@ -187,7 +187,8 @@ def test_a_round_trip_changes_nothing(dataset, tmp_path):
     with open_results(file) as again:
         xr.testing.assert_identical(again.load(), dataset)
         for name, variable in dataset.variables.items():
-            assert again[name].dtype.kind == variable.dtype.kind, name
+            kinds = "OTU" if variable.dtype.kind == "U" else variable.dtype.kind
+            assert again[name].dtype.kind in kinds, name
 
 
 def test_results_have_single_precision_unless_double_is_asked_for(
