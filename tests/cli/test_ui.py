@@ -28,7 +28,7 @@ def test_it_prints_its_link_answers_and_ends_with_ctrl_c() -> None:
         with urllib.request.urlopen(link, timeout=30) as reply:
             assert b"ask-grid" in reply.read()
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
+        assert process.wait(30) in (130, 0)  # older uvicorn keeps the signal to itself
         assert "Traceback" not in process.stderr.read()
 
 
