@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfmodel.base.errors import DataError, StrategyError
-from perfmodel.base.files import user_path
 from perfmodel.base.options import refuse_unused
 from perfmodel.base.variables import RATE
+from perfmodel.cli.diff.sides import file_of
 from perfmodel.cli.group import Command
 from perfmodel.cli.project import load_problem, project_row, warn_if_too_large
 from perfmodel.cli.shared import options
@@ -40,7 +40,7 @@ TOLD = {"none": "passes", "layers": "layers", "all": "operations"}
 NEEDED = ("model", "hardware", "devices", "global_batch_size", "sequence_length")
 STATED = (*READING, *NEEDED, "settings", "framework", *(spec.name for spec in FIELDS))
 OF_STEP = ("stages", "operations", "pipeline")
-MOST_DIGITS = 9  # of the N of FILE#N
+MOST_DIGITS = 9  # of the number of a stage
 STORED = 1e-6  # how far a step may be from that of a stored sweep, which has single precision
 
 
@@ -156,7 +156,7 @@ def timeline_command(
     said = f"this comes from '{file}'"
     purposes = {"a strategy without a results file": STATED, "a run without one": ("from",)}
     refuse_unused(given, (), purposes, said)
-    file, number = _numbered(file)
+    file, number = file_of(file)
     if number is not None and pick is not None:
         raise click.UsageError(f"--pick has no effect: '{file}#{number}' says which")
     table, row = picked_row(ctx, file, pick or number or 1, by or RATE, where, everything)
@@ -178,16 +178,6 @@ def timeline_command(
 for _param in timeline_command.params:
     if _param.name in NEEDED:  # FILE, or --from, may state all of these
         _param.required = False
-
-
-def _numbered(text: str) -> tuple[str, int | None]:
-    """Split FILE#N."""
-    name, mark, number = text.rpartition("#")
-    if not mark or not number.isdecimal() or len(number) > MOST_DIGITS or user_path(text).exists():
-        return text, None
-    if int(number) < 1:
-        raise DataError(f"'{text}' should end in #1, #2, …")
-    return name, int(number)
 
 
 def _stages(text: str | None, count: int) -> list[int] | None:

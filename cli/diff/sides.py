@@ -110,10 +110,17 @@ def side(ctx: click.Context, text: str, given: Mapping[str, Any], by: str) -> Si
     click.UsageError, PerfModelError
         What is wrong, and with which of the two.
     """
-    try:
+    with blamed_on(text):
         if is_projection(text):
             return _projected(ctx, text, given)
         return _stored(ctx, text, given, by)
+
+
+@contextlib.contextmanager
+def blamed_on(text: str) -> Iterator[None]:
+    """Say of which side something is wrong, as typed; ``-`` adds nothing."""
+    try:
+        yield
     except click.UsageError as error:
         if text == "-":
             raise

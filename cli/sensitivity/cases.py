@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.base.errors import DataError, PerfModelError, StrategyError
+from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.base.files import user_path
-from perfmodel.cli.diff.sides import costs_of, file_of, is_projection, stated
+from perfmodel.cli.diff.sides import blamed_on, costs_of, file_of, is_projection, stated
 from perfmodel.cli.project import load_problem
 
 if TYPE_CHECKING:
@@ -50,17 +50,10 @@ def load_case(
     click.UsageError, PerfModelError
         What is wrong, and with which side.
     """
-    try:
+    with blamed_on(text):
         if is_projection(text):
             return _stated(ctx, text, given, of, reoptimise, keep)
         return _stored(ctx, text, given, counted_by, of, reoptimise, keep)
-    except click.UsageError as error:
-        if text == "-":
-            raise
-        raise click.UsageError(f"{text}: {error.format_message()}", error.ctx) from None
-    except PerfModelError as error:
-        known = text.partition("#")[0] in str(error)
-        raise error if known or text == "-" else type(error)(f"{text}: {error}") from None
 
 
 def _stated(
