@@ -28,6 +28,7 @@ KINDS = {
     "astra-text": "parity_kinds.astra_text",
     "stage": "parity_kinds.stage",
     "wse": "parity_kinds.wse",
+    "astra-real": "parity_kinds.astra_real",
     "schedules": "parity_kinds.schedules",
 }
 

@@ -166,6 +166,12 @@ class Trace:
         Positions in `tensors`: what a node reads and writes.
     group_names : tuple of str
     involved_dimensions : tuple of tuple of bool
+    involved_attributes : tuple of str
+        Names under which the file states them; states of ASTRA-sim read different ones. Empty:
+        not from a file.
+    whole_microseconds : bool
+        Its format knows whole microseconds alone: simulators of such files see durations rounded,
+        whatever `duration` says.
     tensors : sequence of (str, int)
         Name and size [B].
     other : mapping of int to mapping of str to object
@@ -199,6 +205,8 @@ class Trace:
     outputs: Ragged
     group_names: tuple[str, ...] = ()
     involved_dimensions: tuple[tuple[bool, ...], ...] = ()
+    involved_attributes: tuple[str, ...] = field(default=(), compare=False)
+    whole_microseconds: bool = field(default=False, compare=False)
     tensors: Sequence[tuple[str, int]] = ()
     other: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -216,8 +224,9 @@ class Trace:
         return (self.nodes, len(self.tensors), *(len(column.values) for column in lists))
 
     def equals(self, other: Trace) -> bool:
-        """Tell whether two traces say the same."""
-        return all(_same(getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+        """Tell whether two traces say the same, in whatever form."""
+        said = [f.name for f in fields(self) if f.compare]
+        return all(_same(getattr(self, name), getattr(other, name)) for name in said)
 
     def parent_positions(self) -> Ragged:
         """Return for every node the positions of all nodes that it waits for.

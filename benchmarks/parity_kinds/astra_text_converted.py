@@ -23,6 +23,7 @@ from perfmodel.parity.astra.costs import AstraCosts
 from perfmodel.simulation.run import simulate
 from perfmodel.trace import TraceSet
 
+SIMULATOR = "astra-sim@af2492b"  # which the reference runs are of
 ENGINES = {"unaware": "congestion-unaware", "aware": "congestion-aware"}
 # Column of a reference figure [ns] to our name of it.
 FIGURES = {
@@ -137,7 +138,7 @@ def run(cells: dict[str, str], where: str, traces: Any) -> dict[str, int]:
     workload = traces(
         cells["workload"], number(cells, "npus", where, int), number(cells, "passes", where, int)
     )
-    result = simulate(workload, AstraCosts(network, system, ENGINES[cells["backend"]]))
+    result = simulate(workload, AstraCosts(network, system, ENGINES[cells["backend"]], SIMULATOR))
     return {column: result.ticks(name)[0] for column, name in FIGURES.items()}
 
 

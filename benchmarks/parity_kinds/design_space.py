@@ -32,6 +32,7 @@ from perfmodel.simulation.run import simulate
 
 DEVICES = 64
 MEMORY_LIMIT = 80e9  # [B]
+SIMULATOR = "astra-sim@af2492b"  # of which the reference runs are
 # Words of the two settings, and the most memory of a device [B].
 SETTINGS = {"unlimited memory": float("inf"), "80 GB": MEMORY_LIMIT}
 ORIGINAL_SECONDS = (300.0, 540.0)  # STAGE + ASTRA-sim per point, idle machine, 64 ranks
@@ -164,7 +165,7 @@ def simulate_point(
         activation_recompute=bool(recompute),
     )
     traces = stage_traces(arguments)
-    costs = AstraCosts(case.network, case.system)
+    costs = AstraCosts(case.network, case.system, version=SIMULATOR)
     result = simulate(traces, costs, issue_order=issue_order)
     return Point(
         strategy,

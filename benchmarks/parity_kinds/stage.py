@@ -24,6 +24,7 @@ from parity_kinds.design_space import (
     REFERENCE_COLUMNS,
     REFERENCE_WINNERS,
     SETTINGS,
+    SIMULATOR,
     Point,
     best,
     simulate_point,
@@ -190,7 +191,8 @@ def sanity_errors(path: Path) -> tuple[dict[str, list[float]], list[float]]:
     Beside them, those of its times in the order of identifiers; as a group, these are exact
     where they are within `WITHIN`.
     """
-    costs = AstraCosts(read_network(path / "network.yml"), read_system(path / "system.json"))
+    network, system = read_network(path / "network.yml"), read_system(path / "system.json")
+    costs = AstraCosts(network, system, version=SIMULATOR)
     traces = stage_traces(SANITY)
 
     def errors(figures: Iterable[tuple[str, float, int, float]], order: str) -> list[float]:

@@ -23,6 +23,7 @@ from perfmodel.cli.simulate.output import (
     write_tracks,
 )
 from perfmodel.cli.workload.convert import input_options
+from perfmodel.parity.astra.versions import SIMULATOR
 
 if TYPE_CHECKING:
     from perfmodel.parity.engines import Choice
@@ -70,6 +71,15 @@ SHOW: dict[str, Callable[..., None]] = {
     default="congestion-unaware",
     show_default=True,
     help="Which of its backends is repeated.",
+)
+@options.option(
+    "--simulator",
+    section=ASTRA,
+    metavar="NAME[@VERSION]",
+    default=SIMULATOR,
+    show_default=True,
+    help="Which state of it: astra-sim@af2492b (April 2025) or astra-sim@main (518bd51, March "
+    "2026), which is the default.",
 )
 @options.option(
     "--issue-order",

@@ -143,6 +143,7 @@ def _template(workload: ProjectedWorkload, number: int, nodes: NodeList) -> Trac
         control_parents=control_parents,
         inputs=nothing,
         outputs=nothing,
+        whole_microseconds=True,
         metadata=metadata,
         **nodes.columns(),
     )

@@ -31,6 +31,7 @@ from perfmodel.base.units import counted
 from perfmodel.convert.opening import INPUT_PURPOSES, check_input_options, open_traces
 from perfmodel.convert.recognise import AICB_TEXT, ASTRA_TEXT, workload_kind
 from perfmodel.convert.summary import trace_remarks
+from perfmodel.parity.astra.versions import SIMULATOR
 
 if TYPE_CHECKING:
     from perfmodel.formats.aicb.text import AicbWorkload
@@ -56,6 +57,8 @@ class RunOptions:
         As ASTRA-sim, its simplifications included, or our own collectives on the network.
     engine : {"congestion-unaware", "congestion-aware"}
         Which backend of ASTRA-sim is repeated.
+    simulator : str
+        Which state of it: see `perfmodel.parity.astra.versions.astra_version`.
     issue_order : {"identifier", "hash"}
         See `perfmodel.simulation.run.simulate`.
     queues_per_dimension : int
@@ -84,6 +87,7 @@ class RunOptions:
     system: File | None = None
     model: str = "exact"
     engine: str = "congestion-unaware"
+    simulator: str = SIMULATOR
     issue_order: str = "identifier"
     queues_per_dimension: int = 1
     hardware: str | Hardware | None = None
@@ -104,7 +108,7 @@ OPTION_NAMES = tuple(field.name for field in fields(RunOptions))
 
 PURPOSES: Mapping[str, tuple[str, ...]] = {
     "runs with --network and --system": ("network", "system", "model"),
-    "runs as ASTRA-sim on network.yml": ("engine", "issue_order"),
+    "runs as ASTRA-sim on network.yml": ("engine", "simulator", "issue_order"),
     "ASTRA-sim texts on the files of ASTRA-sim 1.0": ("queues_per_dimension",),
     "execution traces": ("timeline",),
     "execution traces and AICB texts": ("hardware",),
@@ -359,7 +363,8 @@ def _costs(options: RunOptions) -> tuple[Costs, str, tuple[str, ...]]:
         return NetworkCosts(network, system, options.streams), where, ()
     from perfmodel.parity.astra.costs import AstraCosts
 
-    return AstraCosts(network, system, options.engine), f"{options.network} as ASTRA-sim", ()
+    costs = AstraCosts(network, system, options.engine, options.simulator)
+    return costs, f"{options.network} as ASTRA-sim {costs.version.name}", ()
 
 
 # ---------------------------------------------------------------- ASTRA-sim 1.0
@@ -489,7 +494,7 @@ EXACT = Engine(
     "exact",
     "this run is as ASTRA-sim",
     "rank",
-    (*_FILES, "engine", "issue_order", "timeline"),
+    (*_FILES, "engine", "simulator", "issue_order", "timeline"),
     _run_traces,
 )
 PHYSICAL = Engine(

@@ -93,6 +93,15 @@ class Costs(Protocol):
     def local(self, trace: Trace) -> LocalCosts:
         """Return the costs of what needs no other rank."""
 
+    def restriction(
+        self, flags: tuple[bool, ...] | None, attributes: tuple[str, ...], in_group: bool
+    ) -> tuple[bool, ...] | None:
+        """Return the dimensions that a collective keeps to; None: its group decides.
+
+        `flags` are those that its node states, in a trace of whose `involved_attributes` they
+        are; `in_group`: it names a group.
+        """
+
     def collective_times(
         self,
         kind: int,

@@ -200,7 +200,7 @@ def make_graph(
     resource[(kinds == RECEIVE) & ~host] = UNLIMITED
 
     collectives = np.flatnonzero(meeting)
-    slots, slot = _slots(trace, order[collectives], groups)
+    slots, slot = _slots(trace, order[collectives], groups, costs)
     if costs.streams == "per-group":
         resource[collectives] = HOST + 1 + slot
     graph = Graph(
@@ -255,12 +255,11 @@ def _by_slot(collectives: Integers, slot: Integers, slots: int) -> Ragged:
 
 
 def _slots(
-    trace: Trace, positions: Integers, groups: Collection[str]
+    trace: Trace, positions: Integers, groups: Collection[str], costs: Costs
 ) -> tuple[tuple[tuple[str, tuple[bool, ...] | None], ...], Integers]:
     """Return a rank's groups in order of first use, and which one each collective uses.
 
-    Involved dimensions override the group (Workload.cc of the simulator); all of them are
-    no restriction.
+    All dimensions are no restriction.
     """
     pairs = (trace.group[positions].astype(np.int64) << 32) + trace.involved[positions]
     different, first, slot = np.unique(pairs, return_index=True, return_inverse=True)
@@ -270,9 +269,11 @@ def _slots(
     for row in np.argsort(first):
         position = positions[first[row]]
         group, involved = trace.group[position], trace.involved[position]
-        flags = None if involved == ABSENT else trace.involved_dimensions[involved]
+        name = "" if group == EVERYBODY else group_names[group]
+        stated = None if involved == ABSENT else trace.involved_dimensions[involved]
+        flags = costs.restriction(stated, trace.involved_attributes, bool(name))
+        name = name if flags is None else ""
         restricted = flags is not None and not all(flags)
-        name = "" if flags is not None or group == EVERYBODY else group_names[group]
         number[row] = names.setdefault((name, flags if restricted else None), len(names))
     return tuple(names), number[np.reshape(slot, -1)]
 

@@ -237,6 +237,12 @@ class HardwareCosts:
         del members
         return np.inf
 
+    def restriction(
+        self, flags: tuple[bool, ...] | None, attributes: tuple[str, ...], in_group: bool
+    ) -> tuple[bool, ...] | None:
+        """Return the dimensions that a collective keeps to: those that its node states."""
+        return flags
+
     def slices(self, involved: tuple[bool, ...], ranks: int) -> Integers:
         """Return the groups that keep to some levels of the network, innermost first."""
         levels = self.hardware.system.network

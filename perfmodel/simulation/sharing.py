@@ -30,6 +30,7 @@ from perfmodel.trace import OtherPeers, Ragged, Trace, TraceSet
 READ = (
     *("identifiers", "kinds", "duration", "num_ops", "tensor_size", "collective"),
     *("communication_size", "group", "involved", "on_cpu", "lane", "involved_dimensions"),
+    *("involved_attributes", "whole_microseconds"),
     *("data_parents", "control_parents", "inputs", "outputs", "tensors"),
 )
 MOST_COMPARED = 4  # traces of one size to which another is compared column by column

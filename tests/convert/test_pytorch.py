@@ -108,7 +108,8 @@ def test_groups_of_several_ranks_are_numbered_and_run_beside_each_other(tmp_path
     write_traces(traces, tmp_path / "job")
     again = read_traces(tmp_path / "job")
     assert again.groups == traces.groups
-    assert wall(again) == wall(traces)
+    # ASTRA-sim sees whole microseconds of a file, and only of a file.
+    assert wall(again) == pytest.approx(wall(traces), abs=0.5 * traces.traces[0].nodes)
 
 
 def test_messages_join_the_two_ranks():

@@ -86,7 +86,7 @@ def test_files_that_are_missing_or_of_the_other_version_are_named(run_files: Pat
 
 def test_nothing_is_computed_before_it_is_asked_for(run_files: Path) -> None:
     run = choose_engine("micro.txt", devices=16, **TRACES).prepare()
-    assert (run.where, run.notes) == ("network.yml as ASTRA-sim", ())
+    assert (run.where, run.notes) == ("network.yml as ASTRA-sim main", ())
     assert isinstance(run.traces, TraceSet)
     assert run.doing == "running 16 nodes of 16 ranks"
     assert run.compute().ticks("wall_time") == (ALL_REDUCE,) * 16

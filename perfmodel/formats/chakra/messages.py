@@ -6,6 +6,7 @@ GlobalMetadata, then one Node after another until the end; there is no count.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def parse_messages(content: bytes, path: str | Path) -> Trace:
         if end < len(content):
             _frame(content, end)
             raise FormatError(f"byte {end}: a node without content")
-        return trace
+        return replace(trace, whole_microseconds=True)
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from None
 

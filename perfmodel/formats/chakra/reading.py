@@ -24,6 +24,7 @@ from perfmodel.base.errors import FormatError
 from perfmodel.base.files import shortened
 from perfmodel.base.texts import Texts
 from perfmodel.formats.chakra.schema import (
+    ATTRIBUTE_NAME,
     EXACT_TIMES,
     GROUP,
     INTEGERS,
@@ -94,6 +95,7 @@ def read_nodes(
 
     count = len(nodes.starts)
     other: Other = {}
+    stated = nodes.content
     with kernel_work(wire_nodes=count):
         at, rare, lengths = numbers(kernel.COUNTS), numbers(count), numbers(4 * count)
         _count(nodes, np.arange(count), False, lengths, at, rare)
@@ -139,10 +141,18 @@ def read_nodes(
         outputs=Ragged(offsets[kernel.OUTPUTS], lists.outputs),
         group_names=tuple(text.decode() for text in groups),
         involved_dimensions=tuple(tuple(map(bool, text)) for text in flags),
+        involved_attributes=_involved_attributes(stated) if flags else (),
         tensors=NamedSizes(tensor_names, pairs[::2].copy(), pairs[1::2].copy()),
         other=other,
         metadata=metadata,
         version=version,
+    )
+
+
+def _involved_attributes(content: bytes) -> tuple[str, ...]:
+    """Return which names of involved dimensions stand in serialised nodes."""
+    return tuple(
+        name for name in INVOLVED if bytes([ATTRIBUTE_NAME, len(name)]) + name.encode() in content
     )
 
 

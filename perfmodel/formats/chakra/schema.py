@@ -67,6 +67,7 @@ MESSAGES: Mapping[str, tuple[tuple[int, str, str], ...]] = {
     **{name: ((1, "values", f"repeated {name.removesuffix('_list')}"),) for name in LISTS},
 }
 ATTRIBUTE_OF_NODE = bytes([10 << 3 | 2])  # tag of field `attr`
+ATTRIBUTE_NAME = 1 << 3 | 2  # tag of an attribute's field `name`
 
 LARGEST = 2**63 - 1
 LARGEST_RANK = 2**31 - 1
@@ -85,7 +86,8 @@ INTEGERS: Mapping[str, tuple[str, str, int]] = {
     "lane": ("lane", "int32", LARGEST_RANK),  # ours
 }
 GROUP = "pg_name"
-INVOLVED = ("involve_dims", "involved_dim")  # to write, and as ASTRA-sim's master has it
+# Names of the same: as ASTRA-sim read it until 2025, which is what is written, and since.
+INVOLVED = ("involve_dims", "involved_dim")
 EXACT_TIMES = {"start_time_seconds": "start_time", "duration_seconds": "duration"}
 # Attributes that have columns, as `kernels.trace.wire` counts them.
 WORDS = (*INTEGERS, GROUP, *INVOLVED, *EXACT_TIMES, "inputs", "outputs")

@@ -149,9 +149,7 @@ def _columns(trace: Trace) -> Columns:
         _names(trace),
         kernel.Pieces(tensors.texts.letters, tensors.texts.ends),
         _framed_each(GROUP, trace.group_names),
-        _framed_each(
-            INVOLVED[0], (Attribute("bool_list", flags) for flags in trace.involved_dimensions)
-        ),
+        _involved(trace),
         _pieces(_heads()),
         fields,
         attributes,
@@ -195,6 +193,15 @@ def _names(trace: Trace) -> Pieces:
                 raise FormatError(f"node {number} ({shortened(name)}): {error}") from None
         raise
     return Pieces(names.letters, names.ends)
+
+
+def _involved(trace: Trace) -> Pieces:
+    """Return each list of involved dimensions under the names that its file gave it."""
+    names = trace.involved_attributes or INVOLVED[:1]
+    values = [Attribute("bool_list", flags) for flags in trace.involved_dimensions]
+    return _pieces(
+        [b"".join(_framed(attribute_message(name, value)) for name in names) for value in values]
+    )
 
 
 def _framed_each(name: str, values: Iterable[Any]) -> Pieces:

@@ -1,7 +1,8 @@
 """Costs to the nanosecond as ASTRA-sim's analytical backend has them.
 
 Sources: astra-sim af2492b, `workload/Workload.cc` (W) and `system/Sys.cc`; collectives are
-those of :mod:`perfmodel.parity.astra.collective`.
+those of :mod:`perfmodel.parity.astra.collective`, and what other states of the simulator do
+differently stands in :mod:`perfmodel.parity.astra.versions`.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from perfmodel.base.collectives import SIMULATED, TRACED
 from perfmodel.base.columns import Flags, Floats, Integers
 from perfmodel.base.errors import FormatError
 from perfmodel.formats.astra.records import AstraNetwork, AstraSystem
+from perfmodel.formats.chakra.writing import whole_microseconds
 from perfmodel.parity.astra.collective import simulate_collectives
 from perfmodel.parity.astra.plan import network_table
+from perfmodel.parity.astra.versions import DEFAULT_VERSION, AstraVersion, astra_version
 from perfmodel.simulation.checks import check_devices, check_involved, check_roofline
 from perfmodel.simulation.costs import (
     LocalCosts,
@@ -31,6 +34,7 @@ from perfmodel.trace import COMPUTE, MEM_LOAD, MEM_STORE, Trace
 RUN = tuple(name for name in TRACED if name in SIMULATED)
 GROUP_DELAY = 10  # [ns]; kernels.astra_ranks has the same
 BROADCAST = TRACED.index("broadcast")
+ASSUMED_DIMENSIONS = 4  # of a collective that states none: W issue_coll_comm of main
 
 
 class AstraCosts:
@@ -42,11 +46,13 @@ class AstraCosts:
     system : AstraSystem
     engine : {"congestion-unaware", "congestion-aware"}
         Backend that times the collectives; messages share no links.
+    version : str or AstraVersion
+        State of the simulator: ``astra-sim``, ``astra-sim@af2492b`` ….
 
     Raises
     ------
     HardwareError
-        The roofline is on without a peak performance.
+        The roofline is on without a peak performance, or there is no such version.
     """
 
     tick = 1e-9
@@ -55,9 +61,14 @@ class AstraCosts:
     ports: Ports | None = None
 
     def __init__(
-        self, network: AstraNetwork, system: AstraSystem, engine: str = "congestion-unaware"
+        self,
+        network: AstraNetwork,
+        system: AstraSystem,
+        engine: str = "congestion-unaware",
+        version: str | AstraVersion = DEFAULT_VERSION,
     ) -> None:
         check_roofline(system)
+        self.version = astra_version(version)
         self.network = network
         self.system = system
         self.engine = engine
@@ -87,7 +98,8 @@ class AstraCosts:
 
         Notes
         -----
-        W issue_replay: the duration, 1 ns where it is 0. W issue_comp with
+        W issue_replay: the duration, of Chakra files in whole microseconds, and 1 ns where it
+        is 0. W issue_comp with
         ``roofline-enabled``: ``floor(num_ops / min(bandwidth · num_ops / tensor_size, peak))``;
         nodes of 0 bytes are skipped. Nodes that state no operations or bytes, at which
         ASTRA-sim stops, replay their duration.
@@ -99,7 +111,11 @@ class AstraCosts:
                 "ASTRA-sim refuses with NO_MEMORY_EXPANSION; price it on a hardware profile"
             )
         costs = empty_local(trace.nodes)
-        costs.times[:] = np.maximum(np.rint(trace.duration * 1e9), 1.0)
+        if trace.whole_microseconds:
+            nanoseconds = whole_microseconds(trace.duration)[0] * 1000.0
+        else:
+            nanoseconds = np.rint(trace.duration * 1e9)
+        costs.times[:] = np.maximum(nanoseconds, 1.0)
         if not self.system.roofline_enabled:
             return costs
         stated = (
@@ -128,6 +144,25 @@ class AstraCosts:
         )
         costs.operation_intensity[rows] = intensity
         return costs
+
+    def restriction(
+        self, flags: tuple[bool, ...] | None, attributes: tuple[str, ...], in_group: bool
+    ) -> tuple[bool, ...] | None:
+        """Return the dimensions that a collective keeps to; None: its group decides.
+
+        A state of the simulator reads one attribute, and no other. Where groups come first, a
+        collective of all ranks that states nothing has four dimensions, whatever the network.
+        """
+        if attributes and self.version.dimensions_attribute not in attributes:
+            flags = None
+        if self.version.dimensions_override_group:
+            return flags
+        if in_group:
+            return None
+        further = self.network.dimensions - ASSUMED_DIMENSIONS
+        if flags is None and further > 0:
+            return (True,) * ASSUMED_DIMENSIONS + (False,) * further
+        return flags
 
     def collective_times(
         self,

@@ -121,7 +121,7 @@ def test_the_table_names_every_figure_and_all_ranks_together(folder: Path) -> No
     result = simulate("step", *ASTRA)
     assert result.exit_code == 0, result.stderr
     lines = result.stdout.splitlines()
-    assert lines[0] == "step on network.yml as ASTRA-sim"
+    assert lines[0] == "step on network.yml as ASTRA-sim main"
     assert lines[1] == "16 ranks, 2 of them distinct; 48 nodes"
     for title in ("wall time", "device computes", "communication", "exposed communication"):
         assert any(line.startswith(f"{title}  ") and line.endswith(" ns)") for line in lines)
@@ -133,7 +133,7 @@ def test_the_table_names_every_figure_and_all_ranks_together(folder: Path) -> No
 
 def test_json_has_si_units_and_adds_up(folder: Path) -> None:
     found = document("step", *ASTRA)
-    assert found["on"] == "network.yml as ASTRA-sim"
+    assert found["on"] == "network.yml as ASTRA-sim main"
     assert (found["ranks"], found["distinct_ranks"], found["nodes"]) == (16, 2, 48)
     # Roofline of 1e9 operations at 100 TFLOP/s: 10 µs; then the all-reduce.
     assert found["gpu_time"] == pytest.approx(10e-6, rel=0.01)
@@ -189,7 +189,7 @@ def test_netcdf_has_every_figure_with_units_and_names(folder: Path) -> None:
         assert dict(found.sizes)["rank"] == 16
         assert_named(found)
         assert found.attrs["workload"] == "step"
-        assert found.attrs["on"] == "network.yml as ASTRA-sim"
+        assert found.attrs["on"] == "network.yml as ASTRA-sim main"
         wall = float(found["wall_time"].max())
         everything = float(found["collective_bytes"].sum())
     assert wall == document("step", *ASTRA)["wall_time"]

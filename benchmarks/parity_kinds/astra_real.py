@@ -1,0 +1,206 @@
+"""Compare runs of exported traces with runs of the real ASTRA-sim, rank by rank.
+
+``compare(folder)`` reads ``real_runs.csv`` (one line per run and rank) and, beside it, the traces
+as a folder or packed (``traces.tar.xz``): ``TRACES/CASE/`` with one workload each, and
+``config/`` with networks and systems. A run is exact where every figure that the simulator
+printed of every rank is ours too, to the nanosecond, and where we say the same of how it ends.
+"""
+
+from __future__ import annotations
+
+import tarfile
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from parity_kinds.rows import Row, group_table, grouped, read_rows, worst_and_median
+
+from perfmodel.base.errors import DataError, FormatError, PerfModelError
+from perfmodel.convert.opening import open_traces
+from perfmodel.convert.recognise import workload_kind
+from perfmodel.formats.astra.network import read_network, read_system
+from perfmodel.parity.astra.costs import AstraCosts
+from perfmodel.parity.astra.versions import SIMULATOR, astra_version
+from perfmodel.simulation.result import Simulation
+from perfmodel.simulation.run import simulate
+from perfmodel.trace import TraceSet
+
+RUNS = "real_runs.csv"
+PACKED = "traces.tar.xz"
+CONFIGURATIONS = "config"
+KEYS = ("traces", "case", "network", "system", "engine", "version")
+FIGURES = {
+    "wall_ns": "wall_time",
+    "communication_ns": "communication_time",
+    "gpu_ns": "gpu_time",
+    "cpu_ns": "cpu_time",
+}
+COLUMNS = (*KEYS, "exit_code", "rank", *FIGURES)
+GROUPS = ("traces", "version", "engine", "network kind", "system", "case")
+
+
+@dataclass(slots=True)
+class Outcome:
+    """One run: its relative errors, or why there are none.
+
+    Attributes
+    ----------
+    cells : dict of str to str
+    error : float or None
+        The worst of all ranks and figures.
+    wall_error : float or None
+    reason : str
+        Why nothing was compared.
+    ended_alike : bool
+        Whether the simulator ended as predicted: well, without statistics, or by a signal.
+    """
+
+    cells: dict[str, str]
+    error: float | None = None
+    wall_error: float | None = None
+    reason: str = ""
+    ended_alike: bool = True
+    by_figure: dict[str, float] = field(default_factory=dict)
+
+
+def compare(path: Path) -> dict[str, Any]:
+    """Compare every run of a folder.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    dict
+        ``kind``, ``rows`` (lines), ``count`` (runs compared), ``exact`` (runs with every figure
+        of every rank equal), ``worst_relative_error`` and ``median_relative_error`` of runs,
+        the worst ``by_figure``, ``ended_alike``, ``uncovered`` (reason to runs) and ``groups``.
+
+    Raises
+    ------
+    DataError
+        The folder lacks the table or the traces.
+    FormatError
+        The table is malformed; names the line and column.
+    """
+    path = Path(path)
+    if not (path / RUNS).is_file():
+        raise DataError(f"'{path}' has no {RUNS}")
+    runs: dict[tuple[str, ...], list[tuple[str, Row]]] = {}
+    rows = read_rows(path / RUNS, COLUMNS)
+    for where, cells in rows:
+        runs.setdefault(tuple(cells[key] for key in KEYS), []).append((where, cells))
+    with unpacked(path) as folder:
+        outcomes = [outcome(folder, lines) for lines in runs.values()]
+        _traces.cache_clear()
+    errors = [item.error for item in outcomes if item.error is not None]
+    figures = {
+        name: max((item.by_figure.get(name, 0.0) for item in outcomes), default=None)
+        for name in FIGURES
+    }
+    return {
+        "kind": "astra-real",
+        "rows": len(rows),
+        **summary(outcomes),
+        "by_figure": figures,
+        "uncovered": dict(Counter(item.reason for item in outcomes if item.error is None)),
+        "ended_alike": sum(item.ended_alike for item in outcomes),
+        "worst_wall_error": max(
+            (item.wall_error for item in outcomes if item.wall_error is not None), default=None
+        ),
+        "groups": grouped(outcomes, GROUPS, summary),
+        "compared": len(errors),
+    }
+
+
+def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Return the figures of several runs."""
+    errors = [item.error for item in outcomes if item.error is not None]
+    return {
+        "runs": len(outcomes),
+        "count": len(errors),
+        "exact": errors.count(0.0),
+        **worst_and_median(errors),
+    }
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[Path]:
+    """Yield the folder of the traces, unpacked if need be."""
+    if (path / CONFIGURATIONS).is_dir():
+        yield path
+        return
+    if not (path / PACKED).is_file():
+        raise DataError(f"'{path}' has neither {CONFIGURATIONS}/ nor {PACKED}")
+    with tempfile.TemporaryDirectory() as name:
+        with tarfile.open(path / PACKED) as archive:
+            archive.extractall(name, filter="data")
+        yield Path(name)
+
+
+def outcome(folder: Path, lines: Sequence[tuple[str, Row]]) -> Outcome:
+    """Run what a run of the simulator ran, and compare."""
+    cells = dict(lines[0][1])
+    cells["network kind"] = cells["network"].partition("_")[0].removesuffix(".yml")
+    found = Outcome(cells)
+    try:
+        traces = _traces(folder / cells["traces"] / cells["case"])
+        costs = AstraCosts(
+            read_network(folder / CONFIGURATIONS / cells["network"]),
+            read_system(folder / CONFIGURATIONS / cells["system"]),
+            cells["engine"].replace("_", "-"),
+            astra_version(f"{SIMULATOR}@{cells['version']}"),
+        )
+        result = simulate(traces, costs)
+    except PerfModelError as error:
+        found.reason = str(error)
+        return found
+    for name, error in errors(result, lines):
+        found.by_figure[name] = max(error, found.by_figure.get(name, 0.0))
+    found.error = max(found.by_figure.values(), default=0.0)
+    found.wall_error = found.by_figure.get("wall_ns")
+    return found
+
+
+@lru_cache(maxsize=4)
+def _traces(case: Path) -> TraceSet:
+    """Return the workload of a folder, with its groups."""
+    groups = next(iter(sorted(case.glob("*.json"))), None)
+    first = sorted(case.glob("*.et"))
+    if not first:
+        raise DataError(f"'{case}' has no traces")
+    prefix = case / first[0].name.partition(".")[0]
+    return open_traces(prefix, workload_kind(prefix), groups=groups)
+
+
+def errors(result: Simulation, lines: Iterable[tuple[str, Row]]) -> Iterator[tuple[str, float]]:
+    """Yield the relative error of every figure that the simulator printed of every rank."""
+    ticks = {column: result.ticks(name) for column, name in FIGURES.items()}
+    for where, cells in lines:
+        rank = _whole(where, cells, "rank")
+        for column, ours in ticks.items():
+            if cells[column] == "":
+                continue
+            theirs = _whole(where, cells, column)
+            yield column, abs(int(ours[rank]) - theirs) / max(theirs, 1)
+
+
+def _whole(where: str, cells: Row, column: str) -> int:
+    """Return a cell as a whole number, or raise."""
+    if not cells[column].isdigit():
+        raise FormatError(f"{where}: {column} '{cells[column]}' should be a whole number")
+    return int(cells[column])
+
+
+def table(document: dict[str, Any]) -> list[str]:
+    """Return the lines of tables by group."""
+    lines: list[str] = []
+    for column, groups in document["groups"].items():
+        lines += group_table(column, {name: {"rows": g["runs"]} | g for name, g in groups.items()})
+    return lines
