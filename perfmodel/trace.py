@@ -530,7 +530,9 @@ class TraceBuilder:
 
     def build(self, metadata: Mapping[str, Any] | None = None, version: str = "") -> Trace:
         """Return the trace of what was added."""
-        columns = {name: np.array(self._scalars[name], kind) for name, kind, _ in SCALARS}
+        columns: dict[str, Any] = {
+            name: np.array(self._scalars[name], kind) for name, kind, _ in SCALARS
+        }
         return Trace(
             identifiers=np.array(self._identifiers, np.int64),
             names=tuple(self._names),

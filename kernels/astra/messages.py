@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.kernels._jit import jit
-from perfmodel.kernels.astra.phase import message_time
+from perfmodel.kernels.astra.phase import (
+    BYTES_PER_NANOSECOND,
+    LATENCY,
+    SIZE,
+    TOPOLOGY,
+    hops,
+    message_time,
+)
 from perfmodel.kernels.astra.ranks import distance_offset
 
 
@@ -32,3 +39,34 @@ def message_times(sources, destinations, sizes, network):
             offset = distance_offset(sources[row], destinations[row], network)
             times[row] = message_time(sizes[row], offset, network)
     return times
+
+
+@jit
+def pair_links(members, network, latency, bandwidth):
+    """Set what a message from each member to each other one pays for.
+
+    Parameters
+    ----------
+    members : int64[members]
+        Device ids.
+    network : float64[dimensions, NETWORK_COLUMNS]
+    latency, bandwidth : float64[members * (members - 1)]
+        Result [ns], [B/ns]: of the first dimension in which the two differ, as
+        :func:`perfmodel.kernels.astra.phase.message_time` has it.
+    """
+    pair = 0
+    for source in members:
+        for target in members:
+            if source == target:
+                continue
+            stride = 1
+            for dimension in range(network.shape[0]):
+                row = network[dimension]
+                size = int(row[SIZE])
+                apart = abs(source // stride % size - target // stride % size)
+                if apart > 0:
+                    latency[pair] = hops(int(row[TOPOLOGY]), size, apart) * row[LATENCY]
+                    bandwidth[pair] = row[BYTES_PER_NANOSECOND]
+                    break
+                stride *= size
+            pair += 1

@@ -14,14 +14,25 @@ from perfmodel.kernels.astra.phase import (
     ALL_GATHER,
     ALL_REDUCE,
     ALL_TO_ALL,
+    DIRECT,
     REDUCE_SCATTER,
     SIZE,
     message_time,
+    phase_time,
     reduction_time,
 )
 from perfmodel.kernels.astra.queue import NO_CHUNK, chunk_size_and_count
 
 GROUP_DELAY = 10  # [ns], whatever the endpoint delay is: MemBus.cc:54, Transmition::Fast
+
+# Columns of what a collective round a ring consists of.
+RING_STEPS = 0
+RING_REDUCED = 1
+RING_DELAY = 2
+RING_REDUCTION = 3
+RING_CHUNKS = 4
+RING_ACTIVE = 5
+RING_COLUMNS = 6
 
 
 @jit
@@ -109,58 +120,107 @@ def tree_chunk(start, end, last_is_root, stride, size, delay, memory_bandwidth, 
 
 
 @jit
-def ring_chunk(kind, start, end, hop_offset, size, memory_bandwidth, network):
-    """Pass one chunk round a ring of any members, whose hops may differ.
+def ring_counts(kind, size, members):
+    """Return what a chunk's way round a ring consists of.
 
     Parameters
     ----------
     kind : int
         ``ALL_REDUCE`` … ``ALL_TO_ALL``.
-    start, end : int64[members]
-        As for :func:`tree_chunk`.
-    hop_offset : int64[members]
-        Offset from each member's predecessor, as :func:`distance_offset` gives it.
     size : int
         The whole chunk (all-gather: the shard) [B].
-    memory_bandwidth : float
-        [GB/s].
-    network : float64[dimensions, NETWORK_COLUMNS]
+    members : int
 
     Returns
     -------
-    bool
-        As for :func:`tree_chunk`.
-
-    Notes
-    -----
-    As :func:`perfmodel.kernels.astra.phase.ring_time`, member by member (Ring.cc): a member
-    sends its next message D (and p, where it reduces) after its last one came in, and is
-    ready for the next one of its predecessor from then on.
+    message : int
+        [B].
+    steps : int
+        Messages that a member sends, one after another.
+    reduced : int
+        Of those that it receives, the first ones, which are added to what it has.
     """
-    members = start.shape[0]
     message = size if kind == ALL_GATHER else size // members
-    if message <= 0:
-        return False
-    reduction = reduction_time(message, memory_bandwidth)
     steps = members - 1
     if kind == ALL_REDUCE:
         steps = 2 * (members - 1)
     if kind == ALL_TO_ALL:
         steps = members * (members - 1) // 2
     reduced = members - 1 if kind in (ALL_REDUCE, REDUCE_SCATTER) else 0
-    time = np.empty(members, np.int64)
+    return message, steps, reduced
+
+
+@jit
+def ring_chunk(start, end, time, steps, reduced, delay, reduction):
+    """Pass one chunk round a ring of any members, whose hops may differ.
+
+    Parameters
+    ----------
+    start, end : int64[members]
+        As for :func:`tree_chunk`.
+    time : int64[members]
+        Of a message from each member's predecessor [ns].
+    steps, reduced : int
+        As of :func:`ring_counts`.
+    delay, reduction : int
+        D, p [ns].
+
+    Notes
+    -----
+    As :func:`perfmodel.kernels.astra.phase.ring_time`, member by member (Ring.cc): a member
+    sends its next message D (and p, where it reduces) after its last one came in, and is
+    ready for the next one of its predecessor from then on. A message is sent whether or not
+    its receiver has begun, and waits there.
+    """
+    members = start.shape[0]
+    end[:] = start
     for member in range(members):
-        time[member] = message_time(message, hop_offset[member], network)
-    sent = start + GROUP_DELAY
+        end[member] += delay
     for step in range(steps):
-        wait = GROUP_DELAY + (reduction if step < reduced else 0)
-        before = sent[members - 1]
+        wait = delay + (reduction if step < reduced else 0)
+        before = end[members - 1]
         for member in range(members):
-            arrived = max(before + time[member], sent[member])
-            before = sent[member]
-            sent[member] = arrived + wait
-    end[:] = sent
-    return True
+            arrived = max(before + time[member], end[member])
+            before = end[member]
+            end[member] = arrived + wait
+
+
+@jit
+def ring_ends(arrival, row, time, end):
+    """Set when each member of a ring ends a collective.
+
+    Parameters
+    ----------
+    arrival : int64[members]
+        When each begins it [ns], in the order of the ring.
+    row : int64[RING_COLUMNS]
+        See :func:`ring_rows`.
+    time : int64[members]
+        As for :func:`ring_chunk`.
+    end : int64[members]
+        Result [ns].
+    """
+    members = arrival.shape[0]
+    chunks = row[RING_CHUNKS]
+    slots = np.empty((members, min(row[RING_ACTIVE], chunks)), np.int64)
+    for member in range(members):
+        slots[member, :] = arrival[member]
+    start = np.empty(members, np.int64)
+    for _ in range(chunks):
+        taken = take_slots(slots, start)
+        ring_chunk(
+            start,
+            end,
+            time,
+            row[RING_STEPS],
+            row[RING_REDUCED],
+            row[RING_DELAY],
+            row[RING_REDUCTION],
+        )
+        for member in range(members):
+            slots[member, taken[member]] = end[member]
+    for member in range(members):
+        end[member] = slots[member].max()
 
 
 @jit
@@ -236,17 +296,52 @@ def double_tree_times(
 
 
 @jit
-def group_ring_times(kind, sizes, member_ids, splits, active, memory_bandwidth, devices, network):
-    """Times of collectives of a communicator group that leaves devices out.
+def ring_rows(
+    kind, sizes, member_ids, splits, active, delay, memory_bandwidth, devices, network, rows, times
+):
+    """Set what collectives round a ring of any devices consist of.
 
     Parameters
     ----------
     kind : int
         ``ALL_REDUCE`` … ``ALL_TO_ALL``.
-    sizes : int64[rows]
+    sizes : int64[sizes]
         [B].
     member_ids : int64[members]
         In the order of the ring.
+    splits, active, delay, memory_bandwidth, devices, network
+        As for :func:`double_tree_times`.
+    rows : int64[sizes, RING_COLUMNS]
+        Result. ``RING_CHUNKS`` is ``ABORTED`` or ``NO_CHUNK`` where the simulator gives no time.
+    times : int64[sizes, members]
+        Result: of a message from each member's predecessor [ns].
+    """
+    members = member_ids.shape[0]
+    for i in range(sizes.shape[0]):
+        size, chunks = chunk_size_and_count(kind, sizes[i], splits, devices)
+        message, steps, reduced = ring_counts(kind, size, members)
+        if chunks == 0:
+            rows[i, RING_CHUNKS] = NO_CHUNK
+            continue
+        rows[i, RING_CHUNKS] = chunks if message > 0 else ABORTED
+        rows[i, RING_STEPS] = steps
+        rows[i, RING_REDUCED] = reduced
+        rows[i, RING_DELAY] = delay
+        rows[i, RING_REDUCTION] = reduction_time(message, memory_bandwidth)
+        rows[i, RING_ACTIVE] = active
+        for member in range(members):
+            offset = distance_offset(member_ids[member - 1], member_ids[member], network)
+            times[i, member] = message_time(message, offset, network)
+
+
+@jit
+def group_ring_times(kind, sizes, member_ids, splits, active, memory_bandwidth, devices, network):
+    """Times of collectives of a communicator group that leaves devices out.
+
+    Parameters
+    ----------
+    kind, sizes, member_ids
+        As for :func:`ring_rows`.
     splits, active, memory_bandwidth, devices, network
         As for :func:`double_tree_times`.
 
@@ -260,26 +355,79 @@ def group_ring_times(kind, sizes, member_ids, splits, active, memory_bandwidth, 
     CommunicatorGroup.cc:57: one flat ring, whatever algorithms the system asks for.
     """
     members = member_ids.shape[0]
+    rows = np.empty((sizes.shape[0], RING_COLUMNS), np.int64)
+    times = np.empty((sizes.shape[0], members), np.int64)
+    ring_rows(
+        kind,
+        sizes,
+        member_ids,
+        splits,
+        active,
+        GROUP_DELAY,
+        memory_bandwidth,
+        devices,
+        network,
+        rows,
+        times,
+    )
     result = np.empty((sizes.shape[0], 2), np.int64)
-    start = np.empty(members, np.int64)
+    arrival = np.zeros(members, np.int64)
     end = np.empty(members, np.int64)
-    hop_offset = np.empty(members, np.int64)
-    for member in range(members):
-        hop_offset[member] = distance_offset(member_ids[member - 1], member_ids[member], network)
+    for i in range(sizes.shape[0]):
+        if rows[i, RING_CHUNKS] < 0:
+            result[i, :] = rows[i, RING_CHUNKS]
+            continue
+        ring_ends(arrival, rows[i], times[i], end)
+        result[i, 0] = end.max()
+        result[i, 1] = end.min()
+    return result
+
+
+@jit
+def group_phase_times(
+    kind, algorithm, sizes, members, splits, active, memory_bandwidth, devices, network
+):
+    """Times of collectives of a communicator group that does not go round a ring.
+
+    Parameters
+    ----------
+    kind, algorithm : int
+        ``DIRECT`` or ``HALVING_DOUBLING``.
+    sizes : int64[rows]
+        [B].
+    members : int
+    splits, active, memory_bandwidth, devices
+        As for :func:`double_tree_times`.
+    network : float64[1, NETWORK_COLUMNS]
+        In which all members are one hop apart.
+
+    Returns
+    -------
+    int64[rows]
+        [ns]; ``ABORTED`` or ``NO_CHUNK`` where the simulator gives none.
+
+    Notes
+    -----
+    A group's dimension is a local one, of which a direct all-reduce reduces what it receives
+    in its second half, too, unless there is a single peer (AllToAll.cc,
+    ``get_non_zero_latency_packets``).
+    """
+    times = np.empty(sizes.shape[0], np.int64)
     for row in range(sizes.shape[0]):
         size, chunks = chunk_size_and_count(kind, sizes[row], splits, devices)
         if chunks == 0:
-            result[row, :] = NO_CHUNK
+            times[row] = NO_CHUNK
             continue
-        slots = np.zeros((members, min(active, chunks)), np.int64)
-        possible = True
-        for _ in range(chunks):
-            taken = take_slots(slots, start)
-            possible &= ring_chunk(kind, start, end, hop_offset, size, memory_bandwidth, network)
-            for member in range(members):
-                slots[member, taken[member]] = end[member]
-        _store(result[row], slots, possible)
-    return result
+        phase = phase_time(
+            kind, algorithm, size, members, 1, GROUP_DELAY, memory_bandwidth, network
+        )
+        if phase == ABORTED:
+            times[row] = ABORTED
+            continue
+        if algorithm == DIRECT and kind == ALL_REDUCE and members > 2:
+            phase += reduction_time(size // members, memory_bandwidth)
+        times[row] = -(-chunks // active) * phase
+    return times
 
 
 @jit

@@ -10,9 +10,12 @@ arrays hold what ranks with the same graph share, `dynamic` ones what each rank 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from perfmodel.kernels._jit import jit
+from perfmodel.kernels.astra.ranks import RING_DELAY, ring_ends
 from perfmodel.kernels.events import COLUMNS, TIME, WAITING, next_event, schedule
 from perfmodel.kernels.trace.contention import begin_flow, end_flows, new_sharing, set_speeds
 
@@ -25,6 +28,30 @@ RECEIVE = 4  # ends when the message has arrived
 
 UNLIMITED = 0  # the resource of which there is enough
 NOT_YET = -1.0
+
+
+class Rings(NamedTuple):
+    """Collectives round a ring, of which each member ends by itself.
+
+    Attributes
+    ----------
+    of : int64[instances]
+        Row of the next ones; -1: all members end with the slowest, or nothing is known of it.
+    rows : int64[rings, RING_COLUMNS]
+        See `perfmodel.kernels.astra.ranks.ring_rows`; whole units of time.
+    first : int64[rings]
+        Where its times begin.
+    times : int64[members of all rings]
+        Of a message from each member's predecessor.
+    even : bool[instances]
+        Members that begin at one moment end at one moment.
+    """
+
+    of: np.ndarray
+    rows: np.ndarray
+    first: np.ndarray
+    times: np.ndarray
+    even: np.ndarray
 
 
 @jit
@@ -99,6 +126,21 @@ def _see(seen_time, seen_made, seen_own, rank, now, made, own):
 
 
 @jit
+def _end_ring(nodes, rings, ring, start, now, calendar):
+    """Schedule the end of each member of a ring, all of which have begun."""
+    members = nodes.shape[0]
+    arrival = np.empty(members, np.int64)
+    for member in range(members):
+        arrival[member] = int(start[nodes[member]])
+    end = np.empty(members, np.int64)
+    first = rings.first[ring]
+    ring_ends(arrival, rings.rows[ring], rings.times[first : first + members], end)
+    for member in range(members):
+        made = max(now, float(end[member] - rings.rows[ring, RING_DELAY]))
+        schedule(calendar, float(end[member]), made, nodes[member])
+
+
+@jit
 def run_traces(
     static_first,
     first,
@@ -114,6 +156,7 @@ def run_traces(
     instance_nodes,
     instance_time,
     tail,
+    rings,
     resources,
     together,
     flows,
@@ -141,11 +184,13 @@ def run_traces(
     instance_first : int64[instances + 1]
         Where an instance's nodes begin in `instance_nodes`.
     instance_nodes : int64[members of all instances]
-        Dynamic indices.
+        Dynamic indices; of a ring in its order.
     instance_time : float64[instances]
         From the moment the last member begins.
     tail : float64[instances]
         How long before its end a collective's last event is scheduled: order of ties only.
+    rings : Rings
+        Where members begin at different moments, or hops differ, these end one by one.
     resources : int
         Number of resources, ``UNLIMITED`` included.
     together : bool
@@ -164,6 +209,9 @@ def run_traces(
     tied : bool
         Some rank saw two events of one moment, scheduled at one moment, in an order that
         follows from the numbers of other ranks.
+    apart : bool
+        Some collective's members begin or end at different moments, and it is no ring: here
+        all of them end with the slowest, counted from the last to begin.
     """
     ranks = static_first.shape[0]
     nodes = first[ranks]
@@ -181,7 +229,10 @@ def run_traces(
     in_flight = np.zeros(ranks, np.int64)
     fresh = np.empty(max(nodes, 1), np.int64)  # became ready while the rank was looked through
     arrived = np.zeros(instance_time.shape[0], np.int64)
+    began = np.full(instance_time.shape[0], NOT_YET)
+    uneven = ~rings.even  # members begin, or would end, at different moments
     tied = False
+    apart = False
     seen_time = np.full(ranks, NOT_YET)  # of the last event that concerned a rank
     seen_made = np.full(ranks, NOT_YET)
     seen_own = np.zeros(ranks, np.bool_)  # whether it concerned no other rank
@@ -253,10 +304,24 @@ def run_traces(
                     if action == COLLECTIVE:
                         instance = partner[what]
                         arrived[instance] += 1
-                        if (
-                            arrived[instance]
-                            == instance_first[instance + 1] - instance_first[instance]
-                        ):
+                        begin = instance_first[instance]
+                        members = instance_first[instance + 1] - begin
+                        if arrived[instance] == 1:
+                            began[instance] = now
+                        uneven[instance] |= began[instance] != now
+                        if arrived[instance] < members:
+                            pass
+                        elif uneven[instance] and rings.of[instance] >= 0:
+                            _end_ring(
+                                instance_nodes[begin : begin + members],
+                                rings,
+                                rings.of[instance],
+                                start,
+                                now,
+                                calendar,
+                            )
+                        else:
+                            apart |= uneven[instance]
                             finish = now + instance_time[instance]
                             made = max(now, finish - tail[instance])
                             event = -1 - instance
@@ -341,4 +406,4 @@ def run_traces(
                         finishing = 2
             if not together or calendar[0, WAITING] == 0 or calendar[1, TIME] != now:
                 break
-    return start, end, order, tied
+    return start, end, order, tied, apart

@@ -363,8 +363,8 @@ def _costs(options: RunOptions) -> tuple[Costs, str, tuple[str, ...]]:
         return NetworkCosts(network, system, options.streams), where, ()
     from perfmodel.parity.astra.costs import AstraCosts
 
-    costs = AstraCosts(network, system, options.engine, options.simulator)
-    return costs, f"{options.network} as ASTRA-sim {costs.version.name}", ()
+    astra = AstraCosts(network, system, options.engine, options.simulator)
+    return astra, f"{options.network} as ASTRA-sim {astra.version.name}", ()
 
 
 # ---------------------------------------------------------------- ASTRA-sim 1.0

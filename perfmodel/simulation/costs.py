@@ -46,6 +46,39 @@ class LocalCosts:
     operation_intensity: Floats
 
 
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """How members of collectives end that do so one by one.
+
+    Attributes
+    ----------
+    even : bool[sizes]
+        Members that begin together end together.
+    rows : int64[sizes, RING_COLUMNS]
+        Of those that go round a ring: see `kernels.astra.ranks.ring_rows`. `ABSENT`: they do
+        not.
+    times : int64[sizes, members]
+        Of a message from each member's predecessor.
+    order : int64[members]
+        Places of the members in the order of the ring.
+    """
+
+    even: Flags
+    rows: Integers
+    times: Integers
+    order: Integers
+
+    @classmethod
+    def empty(cls, sizes: int, like: Ring) -> Ring:
+        """Return one of more sizes, of which nothing is known."""
+        rows, times = (np.full((sizes, one.shape[1]), ABSENT) for one in (like.rows, like.times))
+        return cls(np.ones(sizes, np.bool_), rows, times, like.order)
+
+    def put(self, rows: Integers, other: Ring) -> None:
+        """Set some of the sizes."""
+        self.even[rows], self.rows[rows], self.times[rows] = other.even, other.rows, other.times
+
+
 class Ports(Protocol):
     """What communication takes of the ports of devices into the levels of a network."""
 
@@ -114,6 +147,15 @@ class Costs(Protocol):
         `members` are in the order of their ring; `involved`: they differ in these network
         dimensions only.
         """
+
+    def ring(
+        self,
+        kind: int,
+        sizes: Integers,
+        members: tuple[int, ...],
+        involved: tuple[bool, ...] | None,
+    ) -> Ring | None:
+        """Return how members of the same collectives end; None: all with the slowest."""
 
     def collective_tail(self, members: tuple[int, ...]) -> float:
         """Return how long before its end a collective's last event is scheduled.

@@ -20,6 +20,7 @@ from perfmodel.network.table import check_places
 from perfmodel.simulation.costs import (
     LocalCosts,
     Ports,
+    Ring,
     check_sizes,
     coordinates_slices,
     empty_local,
@@ -208,6 +209,16 @@ class HardwareCosts:
                 self._priced.clear()
             self._priced[key] = times
         return self._priced[key]
+
+    def ring(
+        self,
+        kind: int,
+        sizes: Integers,
+        members: tuple[int, ...],
+        involved: tuple[bool, ...] | None,
+    ) -> Ring | None:
+        """Return None: all members end with the slowest."""
+        return None
 
     def _priced_as(self, kind: int, sizes: Integers, members: int) -> tuple[str, Floats]:
         """Return the network model's collective for one of a trace, and its sizes [B]."""

@@ -15,7 +15,7 @@ import numpy as np
 from perfmodel.base.collectives import TRACED
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import FormatError, HardwareError
-from perfmodel.simulation.costs import Costs, node_text
+from perfmodel.simulation.costs import Costs, Ring, node_text
 from perfmodel.simulation.graph import Graph, Rank
 from perfmodel.trace import SEND, TraceSet
 
@@ -36,6 +36,10 @@ class Group:
     times : float64[collectives]
     tail : float
         See `Costs.collective_tail`.
+    ring : Ring or None
+        How its collectives go round, where members may end one by one.
+    row : int64[collectives]
+        Which row of it each one is.
     different : bytes
         Equal for groups whose collectives take the same times.
     busy, part : float64[collectives, levels]
@@ -49,6 +53,8 @@ class Group:
     slots: Integers
     times: Floats = field(default_factory=lambda: np.zeros(0))
     tail: float = 0.0
+    ring: Ring | None = None
+    row: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
     different: bytes = b""
     busy: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     part: Floats = field(default_factory=lambda: np.zeros((0, 0)))
@@ -264,6 +270,7 @@ def _price(
     _, pairs, different, which = series.of(ranks[number].graph, slot)
     members = tuple(group.members.tolist())
     times = np.empty(len(different))
+    ring: Ring | None = None
     busy = part = np.zeros((len(different), 0))
     links = 0
     for kind in np.unique(different[:, 0]):
@@ -272,6 +279,10 @@ def _price(
             times[rows] = costs.collective_times(
                 int(kind), different[rows, 1], members, group.involved
             )
+            own_ring = costs.ring(int(kind), different[rows, 1], members, group.involved)
+            if own_ring is not None:
+                ring = ring or Ring.empty(len(different), own_ring)
+                ring.put(rows, own_ring)
             if costs.ports is not None:
                 own, own_part, links = costs.ports.occupancy(int(kind), different[rows, 1], members)
                 if not busy.size:
@@ -283,7 +294,10 @@ def _price(
             raise FormatError(f"{node}, {TRACED[kind]} of {group.name}: {error}") from None
     group.times = times[which]
     group.tail = costs.collective_tail(members)
+    group.ring, group.row = ring, which
     group.different = np.append(times, group.tail).tobytes()
+    if ring is not None:
+        group.different += ring.even.tobytes()
     if costs.ports is not None:
         group.busy, group.part, group.links = busy[which], part[which], links
         group.different += busy.tobytes() + part.tobytes() + str(links).encode()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.base.columns import Floats, Integers
+from perfmodel.base.columns import Flags, Floats, Integers
 from perfmodel.base.errors import DataError, FormatError
 from perfmodel.simulation.contention import flows_on_ports, no_flows
 from perfmodel.simulation.costs import Costs, node_text
@@ -20,7 +20,10 @@ from perfmodel.simulation.result import Simulation
 from perfmodel.simulation.sharing import share_graphs
 from perfmodel.simulation.statistics import class_figures
 from perfmodel.simulation.symmetry import met_by, rank_classes
-from perfmodel.trace import TraceSet
+from perfmodel.trace import ABSENT, TraceSet
+
+if TYPE_CHECKING:
+    from perfmodel.kernels.trace.schedule import Rings
 
 MOST_EXPLAINED = 5_000_000  # nodes that are run again to say which ranks wait for each other
 MOST_RUN = 50_000_000  # nodes of all ranks that are run where one rank cannot stand for others
@@ -135,10 +138,10 @@ def simulate(
     _check_sum(plan, costs, ranks)
     if by_hash:
         start, end, order = run_in_hash_order(plan, graphs, ranks)
-        tied = False
+        tied = apart = False
     else:
         with kernel_work(nodes=plan.first[-1]):
-            start, end, order, tied = kernel.run_traces(**plan.arguments)
+            start, end, order, tied, apart = kernel.run_traces(**plan.arguments)
     stuck = bool(len(order) and order[-1] < 0)
     if by_hash and stuck:
         raise FormatError(
@@ -147,14 +150,14 @@ def simulate(
             "the order of identifiers may do"
         )
     few = len(plan.representatives) < len(ranks)
-    again = few and (stuck or (tied and costs.whole))
+    again = few and (stuck or ((tied or apart) and costs.whole))
     if again and traces.nodes <= (MOST_EXPLAINED if stuck else MOST_RUN):
         # Ranks that stand for others would seem to wait for themselves; and in ASTRA-sim a
-        # rank's number may decide what it sees first.
+        # rank's number may decide what it sees first, and its place in a ring when it ends.
         classes = np.arange(len(ranks))
         plan = _plan(graphs, ranks, groups, of_rank, messages, classes, costs)
         with kernel_work(nodes=plan.first[-1]):
-            start, end, order, tied = kernel.run_traces(**plan.arguments)
+            start, end, order, tied, apart = kernel.run_traces(**plan.arguments)
         stuck = bool(len(order) and order[-1] < 0)
     if stuck:
         raise FormatError(explain_standstill(plan, graphs, ranks, start, end))
@@ -198,6 +201,10 @@ def _plan(
     blocks: dict[bytes, int] = {}
     instance_time: list[Floats] = []
     tail: list[Floats] = []
+    even: list[Flags] = []
+    whole = len(representatives) == len(ranks)
+    rings = _Rings(groups if whole else ())
+    place = np.zeros(first[-1], np.int64)
     instances = 0
     for number, rank in enumerate(representatives):
         graph, begin = graphs[ranks[rank].graph], first[number]
@@ -210,8 +217,15 @@ def _plan(
                 instances += len(group.times)
                 instance_time.append(group.times)
                 tail.append(np.full(len(group.times), group.tail))
+                even.append(
+                    np.ones(len(group.times), np.bool_)
+                    if group.ring is None
+                    else group.ring.even[group.row]
+                )
+                rings.add(group)
             nodes = graph.by_slot[slot]
             partner[begin + nodes] = blocks[key] + np.arange(len(nodes))
+            place[begin + nodes] = rings.place.get((rank, slot), 0)
         if messages is not None:
             rows = slice(messages.offsets[rank], messages.offsets[rank + 1])
             nodes = begin + graph.messages
@@ -222,7 +236,7 @@ def _plan(
         for number, rank in enumerate(representatives)
     ]
     met = np.concatenate([np.zeros(0, np.int64), *meeting])
-    met = met[np.argsort(partner[met], kind="stable")]
+    met = met[np.lexsort((place[met], partner[met]))]
     instance_first = np.zeros(instances + 1, np.int64)
     np.cumsum(np.bincount(partner[met], minlength=instances), out=instance_first[1:])
 
@@ -247,6 +261,7 @@ def _plan(
         "instance_nodes": met,
         "instance_time": np.concatenate([np.zeros(0), *instance_time]),
         "tail": np.concatenate([np.zeros(0), *tail]),
+        "rings": rings.columns(np.concatenate([np.zeros(0, np.bool_), *even])),
         "resources": int(resource.max(initial=0)) + 1,
         "together": not costs.whole,
         "flows": no_flows(),
@@ -256,6 +271,55 @@ def _plan(
             graphs, ranks, groups, of_rank, messages, representatives, first, partner, instances
         )
     return Plan(representatives, first, arguments)
+
+
+class _Rings:
+    """The rings of groups, as the kernel takes them; without groups, none.
+
+    Attributes
+    ----------
+    place : dict of (int, int) to int
+        Of a rank and its slot: its place in the ring.
+    """
+
+    def __init__(self, groups: Sequence[Group]) -> None:
+        self.place = {
+            (int(group.members[member]), int(group.slots[member])): place
+            for group in groups
+            if group.ring is not None
+            for place, member in enumerate(group.ring.order)
+        }
+        self._known = bool(groups)
+        self._of: list[Integers] = []
+        self._rows: list[Integers] = []
+        self._first: list[Integers] = []
+        self._times: list[Integers] = []
+        self._ends = [0, 0]  # rows and times so far
+
+    def add(self, group: Group) -> None:
+        """Add a group's collectives, which are the next instances."""
+        ring = group.ring
+        if ring is None or not self._known:
+            self._of.append(np.full(len(group.times), -1))
+            return
+        row, time = self._ends
+        self._of.append(np.where(ring.rows[group.row, 0] == ABSENT, -1, row + group.row))
+        self._rows.append(ring.rows)
+        self._first.append(time + np.arange(len(ring.rows)) * ring.times.shape[1])
+        self._times.append(ring.times.reshape(-1))
+        self._ends = [row + len(ring.rows), time + ring.times.size]
+
+    def columns(self, even: Flags) -> Rings:
+        """Return all of them; `even` as of `Rings`."""
+        from perfmodel.kernels.astra.ranks import RING_COLUMNS
+        from perfmodel.kernels.trace.schedule import Rings
+
+        nothing = np.zeros(0, np.int64)
+        rows = np.concatenate([np.zeros((0, RING_COLUMNS), np.int64), *self._rows])
+        of, first, times = (
+            np.concatenate([nothing, *parts]) for parts in (self._of, self._first, self._times)
+        )
+        return Rings(of, rows, first, times, even)
 
 
 def _starts(lengths: Sequence[int]) -> Integers:

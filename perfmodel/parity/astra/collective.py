@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from perfmodel.base.collectives import SIMULATED
 from perfmodel.base.errors import HardwareError
 from perfmodel.formats.astra.records import (
+    ALGORITHMS,
     AstraNetwork,
     AstraSystem,
     check_name,
@@ -25,6 +26,7 @@ from perfmodel.formats.astra.records import (
     uniform_system,
 )
 from perfmodel.parity.astra.plan import (
+    LogicalDimension,
     check_algorithms,
     logical_dimensions,
     network_table,
@@ -121,6 +123,7 @@ def simulate_collectives(
     engine: str = "congestion-unaware",
     members: Sequence[int] | None = None,
     least_size: int = 1,
+    group_algorithm: str = "ring",
 ) -> NDArray[np.int64]:
     """Time one collective at many sizes.
 
@@ -131,6 +134,10 @@ def simulate_collectives(
     least_size : int
         0 lets collectives of no bytes through, as execution traces may have them: all but
         all-gathers then send a byte per device and chunk (Sys.cc:1215).
+    group_algorithm : {"ring", "direct", "halvingDoubling"}
+        Of a group that leaves devices out: ``ring``, or what `AstraVersion.group_keeps_algorithm`
+        allows. If messages between its members do not all take the same time, those of the two
+        others are those of the slowest pair.
 
     Other parameters and errors as for :func:`simulate_collective`.
 
@@ -161,7 +168,7 @@ def simulate_collectives(
 
     table = network_table(network)
     if members is not None and len(members) != network.devices:
-        times = _group_times(network, system, collective, amounts, members, table)
+        times = _group_times(network, system, collective, amounts, members, table, group_algorithm)
     else:
         if members is not None:
             _check_members(network, members)
@@ -216,6 +223,7 @@ def _group_times(
     sizes: NDArray[np.int64],
     members: Sequence[int],
     table: NDArray[np.float64],
+    algorithm: str,
 ) -> NDArray[np.int64]:
     """Times of a communicator group that is not the whole system."""
     from perfmodel.kernels.astra import ranks
@@ -223,17 +231,70 @@ def _group_times(
 
     _check_members(network, members)
     messages = sizes.size * system.preferred_dataset_splits * len(members) ** 2
+    settings = (
+        system.preferred_dataset_splits,
+        system.active_chunks_per_dimension,
+        float(system.local_memory_bandwidth_gb_per_second),
+        network.devices,
+    )
+    kind = SIMULATED.index(collective)
+    if algorithm == "ring":
+        with kernel_work(chunks=messages):
+            return ranks.group_ring_times(kind, sizes, np.array(members), *settings, table)
+    check_algorithms(collective, [LogicalDimension(algorithm, len(members), 1, 0)])
+    slowest = np.array([[*slowest_pair(members, table)]])
     with kernel_work(chunks=messages):
-        return ranks.group_ring_times(
-            SIMULATED.index(collective),
-            sizes,
-            np.array(members, np.int64),
-            system.preferred_dataset_splits,
-            system.active_chunks_per_dimension,
-            float(system.local_memory_bandwidth_gb_per_second),
-            network.devices,
-            table,
+        times = ranks.group_phase_times(
+            kind, ALGORITHMS.index(algorithm), sizes, len(members), *settings, slowest
         )
+    return np.stack([times, times], axis=1)
+
+
+def slowest_pair(
+    members: Sequence[int], table: NDArray[np.float64]
+) -> tuple[float, float, float, float]:
+    """Return a dimension in which all pairs of a group are as far apart as its slowest.
+
+    Parameters
+    ----------
+    members : sequence of int
+    table : float64[dimensions, NETWORK_COLUMNS]
+
+    Returns
+    -------
+    tuple of float
+        A row of such a table: the least bandwidth and the greatest latency of any pair.
+    """
+    from perfmodel.kernels.astra.phase import FULLY_CONNECTED
+
+    latency, bandwidth = pair_links(members, table)
+    return FULLY_CONNECTED, float(len(members)), float(bandwidth.min()), float(latency.max())
+
+
+def pair_links(
+    members: Sequence[int], table: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return what messages between members of a group pay for.
+
+    Parameters
+    ----------
+    members : sequence of int
+    table : float64[dimensions, NETWORK_COLUMNS]
+
+    Returns
+    -------
+    latency, bandwidth : float64[pairs]
+        Of all ordered pairs of different members [ns], [B/ns]: see
+        `perfmodel.kernels.astra.phase.message_time`.
+    """
+    from perfmodel.kernels.astra.messages import pair_links as kernel
+    from perfmodel.kernels.work import kernel_work
+
+    count = len(members)
+    latency, bandwidth = np.empty((2, count * (count - 1)))
+    with kernel_work(routes=latency.size):
+        kernel(np.array(members, np.int64), table, latency, bandwidth)
+    return latency, bandwidth
 
 
 def _whole_sizes(sizes: ArrayLike, least: int) -> NDArray[np.int64]:

@@ -14,13 +14,14 @@ from perfmodel.base.columns import Flags, Floats, Integers
 from perfmodel.base.errors import FormatError
 from perfmodel.formats.astra.records import AstraNetwork, AstraSystem
 from perfmodel.formats.chakra.writing import whole_microseconds
-from perfmodel.parity.astra.collective import simulate_collectives
-from perfmodel.parity.astra.plan import network_table
+from perfmodel.parity.astra.collective import pair_links, simulate_collectives
+from perfmodel.parity.astra.plan import logical_dimensions, network_table, plain_algorithm
 from perfmodel.parity.astra.versions import DEFAULT_VERSION, AstraVersion, astra_version
 from perfmodel.simulation.checks import check_devices, check_involved, check_roofline
 from perfmodel.simulation.costs import (
     LocalCosts,
     Ports,
+    Ring,
     check_sizes,
     coordinates_slices,
     empty_local,
@@ -28,7 +29,7 @@ from perfmodel.simulation.costs import (
     on_host,
     states_collective,
 )
-from perfmodel.trace import COMPUTE, MEM_LOAD, MEM_STORE, Trace
+from perfmodel.trace import ABSENT, COMPUTE, MEM_LOAD, MEM_STORE, Trace
 
 # The collectives that ASTRA-sim runs, in the order of traces: W issue_comm.
 RUN = tuple(name for name in TRACED if name in SIMULATED)
@@ -185,8 +186,68 @@ class AstraCosts:
             self.engine,
             None if everybody or involved is not None else members,
             least_size=0,
+            group_algorithm=self._group_algorithm(name),
         )
         return times[:, 0].astype(np.float64)
+
+    def ring(
+        self,
+        kind: int,
+        sizes: Integers,
+        members: tuple[int, ...],
+        involved: tuple[bool, ...] | None,
+    ) -> Ring | None:
+        """Return how members end that are all the members of one ring.
+
+        Of what goes over several dimensions, and of other algorithms, nothing is said here.
+        """
+        from perfmodel.kernels.astra import ranks
+        from perfmodel.kernels.work import kernel_work
+
+        everybody = len(members) == self.network.devices
+        order = np.argsort(members) if everybody else np.arange(len(members))
+        if len(members) < 2 or involved is not None:
+            return None
+        system, table = self.system, network_table(self.network)
+        rows = np.full((len(sizes), ranks.RING_COLUMNS), ABSENT, np.int64)
+        times = np.full((len(sizes), len(members)), ABSENT, np.int64)
+        algorithm = self._algorithm(kind, everybody)
+        if algorithm != "ring":
+            even = algorithm != "doubleBinaryTree" or len(members) == 2
+            if even and not everybody:
+                latency, bandwidth = pair_links(members, table)
+                even = bool((latency == latency[0]).all() and (bandwidth == bandwidth[0]).all())
+            return None if even else Ring(np.zeros(len(sizes), np.bool_), rows, times, order)
+        with kernel_work(chunks=times.size):
+            ranks.ring_rows(
+                SIMULATED.index(TRACED[kind]),
+                sizes,
+                np.array(members, np.int64)[order],
+                system.preferred_dataset_splits,
+                system.active_chunks_per_dimension,
+                int(self.collective_tail(members)),
+                float(system.local_memory_bandwidth_gb_per_second),
+                self.network.devices,
+                table,
+                rows,
+                times,
+            )
+        return Ring((times == times[:, :1]).all(axis=1), rows, times, order)
+
+    def _algorithm(self, kind: int, everybody: bool) -> str:
+        """Return the algorithm of a collective that has one phase; "" if it has several."""
+        name = TRACED[kind]
+        if not everybody:
+            return self._group_algorithm(name)
+        dimensions = logical_dimensions(self.network, self.system.implementation(name))
+        return dimensions[0].algorithm if len(dimensions) == 1 else ""
+
+    def _group_algorithm(self, name: str) -> str:
+        """Return the algorithm of groups that leave devices out."""
+        implementation = self.system.implementation(name)
+        if not self.version.group_keeps_algorithm or len(implementation) != 1:
+            return "ring"
+        return plain_algorithm(implementation[0])
 
     def collective_tail(self, members: tuple[int, ...]) -> float:
         """Return D, after which what has arrived is handled; 10 ns in groups (MemBus.cc:54)."""

@@ -52,6 +52,13 @@ def checked_algorithm(implementation: str) -> str:
     return implementation
 
 
+def plain_algorithm(implementation: str) -> str:
+    """Return the algorithm of an implementation, whether of a dimension or the whole system."""
+    algorithm = checked_algorithm(implementation)
+    plain = algorithm.removeprefix("one")
+    return plain[0].lower() + plain[1:]
+
+
 def logical_dimensions(
     network: AstraNetwork, implementation: Sequence[str]
 ) -> list[LogicalDimension]:
@@ -64,8 +71,7 @@ def logical_dimensions(
     for index, name in enumerate(implementation[: network.dimensions]):
         algorithm = checked_algorithm(name)
         if algorithm in WHOLE_SYSTEM:
-            plain = algorithm.removeprefix("one")
-            plain = plain[0].lower() + plain[1:]
+            plain = plain_algorithm(algorithm)
             dimensions.append(LogicalDimension(plain, network.devices, 1, index))
             return dimensions
         members = network.npus_count[index]

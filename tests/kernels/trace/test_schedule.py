@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.kernels.trace.memory import peak_memory
-from perfmodel.kernels.trace.schedule import COLLECTIVE, INSTANT, RECEIVE, SEND, TIMED, run_traces
+from perfmodel.kernels.astra.ranks import RING_COLUMNS
+from perfmodel.kernels.trace.schedule import COLLECTIVE, INSTANT, RECEIVE, SEND, TIMED, Rings, run_traces
 from perfmodel.simulation.contention import no_flows
 
 TAIL = 2.0  # a collective's last event is scheduled so long before its end
@@ -86,7 +87,7 @@ def literal_run(graphs, meetings, pairs, together=False):
     return start, end
 
 
-def kernel_run(graphs, meetings, pairs, together=False):
+def kernel_run(graphs, meetings, pairs, together=False, rings=None):
     """Run the same with the kernel."""
     first = np.concatenate([[0], np.cumsum([len(graph) for graph in graphs])]).astype(np.int64)
     nodes = int(first[-1])
@@ -122,10 +123,18 @@ def kernel_run(graphs, meetings, pairs, together=False):
         np.array(met, np.int64),
         np.array([lasts for _, lasts in meetings], np.float64),
         np.full(len(meetings), TAIL),
+        rings or no_rings(len(meetings)),
         4,
         together,
         no_flows(),
     )
+
+
+def no_rings(instances):
+    """Return that members of so many collectives end together."""
+    nothing = np.zeros(0, np.int64)
+    rows = np.zeros((0, RING_COLUMNS), np.int64)
+    return Rings(np.full(instances, -1), rows, nothing, nothing, np.ones(instances, np.bool_))
 
 
 @st.composite
@@ -180,7 +189,7 @@ def runs(draw):
 def test_kernel_does_what_the_rules_say(run, together):
     graphs, meetings, pairs = run
     start, end = literal_run(graphs, meetings, pairs, together)
-    first, (began, ended, order, _) = kernel_run(graphs, meetings, pairs, together)
+    first, (began, ended, order, _, _) = kernel_run(graphs, meetings, pairs, together)
     for rank, graph in enumerate(graphs):
         for node in range(len(graph)):
             at = first[rank] + node
@@ -202,7 +211,7 @@ def test_of_two_ends_at_one_time_the_one_scheduled_first_is_seen_first():
             (TIMED, 1, 5.0, [2]),
             (TIMED, 1, 7.0, [1]),
         ]
-        _, (start, _, _, _) = kernel_run([graph], [([(0, 2)], 10.0)], [])
+        _, (start, *_) = kernel_run([graph], [([(0, 2)], 10.0)], [])
         return start[3:].tolist()
 
     assert began(1.0, 9.0) == [17.0, 10.0]  # the device's event is from time 1
