@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 
 from perfmodel.kernels.trace.memory import peak_memory
 from perfmodel.kernels.astra.ranks import RING_COLUMNS
-from perfmodel.kernels.trace.schedule import COLLECTIVE, INSTANT, RECEIVE, SEND, TIMED, Rings, run_traces
+from perfmodel.kernels.trace.schedule import (
+    COLLECTIVE,
+    INSTANT,
+    RECEIVE,
+    SEND,
+    TIMED,
+    Rings,
+    run_traces,
+)
 from perfmodel.simulation.contention import no_flows
 
 TAIL = 2.0  # a collective's last event is scheduled so long before its end
