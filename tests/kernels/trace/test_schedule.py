@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.kernels.trace.memory import peak_memory
 from perfmodel.kernels.astra.ranks import RING_COLUMNS
+from perfmodel.kernels.trace.memory import peak_memory
 from perfmodel.kernels.trace.schedule import (
     COLLECTIVE,
     INSTANT,
