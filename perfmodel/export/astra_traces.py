@@ -199,6 +199,7 @@ def _changed(trace: Trace, rank: int, peak: float, host: bool) -> _Changed:
         on_cpu=np.maximum(after.on_cpu, 0).astype(np.int8),
         lane=np.full(after.nodes, ABSENT, np.int32),
         tensors=after.tensors if len(after.tensors) else UNTOUCHED,
+        whole_microseconds=True,
     )
     return _Changed(trace, after, kept, host_time, given)
 
