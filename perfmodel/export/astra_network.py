@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from perfmodel.base.errors import HardwareError
 from perfmodel.formats.astra.records import AstraNetwork, AstraSystem, mesh_shape, uniform_system
-from perfmodel.formats.astra.topology import astra_of_topology
+from perfmodel.formats.astra.topology import astra_of_topology, digits
 from perfmodel.network.links.dimensions import Dimension
 from perfmodel.network.links.from_hardware import KIND_OF, NEAREST, near_cube
 from perfmodel.network.links.topology import Topology
@@ -136,8 +136,8 @@ def astra_system(
         preferred_dataset_splits=1,
         active_chunks_per_dimension=1,
         endpoint_delay_nanoseconds=ENDPOINT_DELAY,
-        local_memory_bandwidth_gb_per_second=_digits(hardware.device.memory.bandwidth / GIGA),
-        peak_performance_teraflops=_digits(peak_rate(hardware, precision) / TERA),
+        local_memory_bandwidth_gb_per_second=digits(hardware.device.memory.bandwidth / GIGA),
+        peak_performance_teraflops=digits(peak_rate(hardware, precision) / TERA),
         roofline_enabled=roofline,
         other=MappingProxyType({"boost-mode": 0}),
     )
@@ -178,8 +178,3 @@ def _dimensions(level: Network, positions: int) -> list[Dimension]:
         share = (positions - 1) / ((level.size or positions) - 1)
         return [Dimension(kind, (positions,), usable * share, level.latency)]
     return [Dimension("switch", (positions,), usable, level.latency / NEAREST["switch"])]
-
-
-def _digits(value: float) -> float:
-    """Return a number without the noise of its last bit."""
-    return float(f"{value:.12g}")

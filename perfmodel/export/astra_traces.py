@@ -92,7 +92,7 @@ def accepted(traces: TraceSet, *, peak: float, host: bool) -> Accepted:
     parts: list[Trace | OtherPeers] = []
     times = np.zeros(traces.devices)
     for rank, part in enumerate(traces.parts):
-        trace = part if isinstance(part, Trace) else part.trace
+        trace = _columns_of(part)
         key = _key(trace)
         if key not in changes:
             changes[key] = _changed(trace, rank, peak, host)
@@ -116,21 +116,21 @@ def shares_algorithms(traces: TraceSet) -> bool:
     ASTRA-sim's main then frees an algorithm twice where its list has one entry, that is on
     networks of one dimension: CommunicatorGroup.cc, get_collective_plan; ~CollectivePlan.
     """
+    used: dict[tuple[int, int], Integers] = {}
     seen: set[tuple[int, ...]] = set()
-    for part in traces.parts:
-        trace = part if isinstance(part, Trace) else part.trace
-        key = (id(trace.group), id(trace.collective), id(trace.group_names))
-        if key in seen:
+    for trace in map(_columns_of, traces.parts):
+        key = (id(trace.group), id(trace.collective))
+        if (*key, id(trace.group_names)) in seen:
             continue
-        seen.add(key)
-        rows = np.flatnonzero((trace.group != EVERYBODY) & states_collective(trace))
-        used = np.unique(np.stack([trace.collective[rows], trace.group[rows]]), axis=1)
-        small = [
-            int(kind)
-            for kind, group in used.T
-            if 1 < len(traces.groups.get(trace.group_names[group], ())) < traces.devices
-        ]
-        if len(small) > len(set(small)):
+        seen.add((*key, id(trace.group_names)))
+        if key not in used:
+            rows = np.flatnonzero((trace.group != EVERYBODY) & states_collective(trace))
+            pairs = np.stack([trace.collective[rows], trace.group[rows]])
+            used[key] = np.unique(pairs, axis=1)
+        sizes = np.array([len(traces.groups.get(name, ())) for name in trace.group_names], int)
+        kinds, groups = used[key]
+        of_some = kinds[(sizes[groups] > 1) & (sizes[groups] < traces.devices)]
+        if len(of_some) > len(np.unique(of_some)):
             return True
     return False
 
@@ -145,10 +145,14 @@ def states_durations(traces: TraceSet) -> bool:
 def distinct(traces: TraceSet) -> dict[tuple[int, ...], Trace]:
     """Return one trace of those that share all columns but their groups and peers."""
     found: dict[tuple[int, ...], Trace] = {}
-    for part in traces.parts:
-        trace = part if isinstance(part, Trace) else part.trace
+    for trace in map(_columns_of, traces.parts):
         found.setdefault(_key(trace), trace)
     return found
+
+
+def _columns_of(part: Trace | OtherPeers) -> Trace:
+    """Return the columns of a rank; peers may be others."""
+    return part if isinstance(part, Trace) else part.trace
 
 
 def _key(trace: Trace) -> tuple[int, ...]:
