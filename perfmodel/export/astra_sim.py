@@ -27,8 +27,8 @@ from perfmodel.export.astra_traces import (
     Accepted,
     accepted,
     distinct,
-    shares_algorithms,
     states_durations,
+    uses_groups_of_some,
 )
 from perfmodel.formats.astra.network import write_network, write_system
 from perfmodel.formats.astra.records import AstraNetwork, AstraSystem
@@ -150,7 +150,7 @@ def astra_export(
         )
     _check_groups(traces, version)
     notes = [_fewer_positions(hardware, network)]
-    if version.group_keeps_algorithm and network.dimensions == 1 and shares_algorithms(traces):
+    if version.group_keeps_algorithm and network.dimensions == 1 and uses_groups_of_some(traces):
         network, note = _without_double_free(network, version)
         notes.append(note)
     if roofline is None:
@@ -276,11 +276,11 @@ def _without_double_free(network: AstraNetwork, version: AstraVersion) -> tuple[
     """Return a network on which groups do not make main crash at its end, and say so."""
     two = in_two_dimensions(network)
     crash = (
-        f"{version} frees the algorithm of groups twice on one dimension (CommunicatorGroup.cc), "
-        "which ends it with 134 or 139"
+        f"{version} frees algorithms of groups twice on one dimension (CommunicatorGroup.cc), "
+        "and may end with 134 or 139"
     )
     if two is None:
-        return network, f"note: {crash} when all figures are printed"
+        return network, f"note: {crash} when all is printed"
     shape = " x ".join(map(str, two.npus_count))
     return two, (
         f"network: {network.topology[0]} of {network.devices} written as {shape}, with the same "

@@ -110,27 +110,22 @@ def accepted(traces: TraceSet, *, peak: float, host: bool) -> Accepted:
     return Accepted(TraceSet(RankTraces(parts), traces.groups), times, given)
 
 
-def shares_algorithms(traces: TraceSet) -> bool:
-    """Tell whether a rank runs one kind of collective in two groups that leave ranks out.
+def uses_groups_of_some(traces: TraceSet) -> bool:
+    """Tell whether a collective is of a group that leaves ranks out.
 
     ASTRA-sim's main then frees an algorithm twice where its list has one entry, that is on
     networks of one dimension: CommunicatorGroup.cc, get_collective_plan; ~CollectivePlan.
     """
-    used: dict[tuple[int, int], Integers] = {}
+    everybody = traces.devices
+    some = {name for name, ranks in traces.groups.items() if len(ranks) < everybody}
     seen: set[tuple[int, ...]] = set()
     for trace in map(_columns_of, traces.parts):
-        key = (id(trace.group), id(trace.collective))
-        if (*key, id(trace.group_names)) in seen:
+        key = (id(trace.group), id(trace.collective), id(trace.group_names))
+        if key in seen or some.isdisjoint(trace.group_names):
             continue
-        seen.add((*key, id(trace.group_names)))
-        if key not in used:
-            rows = np.flatnonzero((trace.group != EVERYBODY) & states_collective(trace))
-            pairs = np.stack([trace.collective[rows], trace.group[rows]])
-            used[key] = np.unique(pairs, axis=1)
-        sizes = np.array([len(traces.groups.get(name, ())) for name in trace.group_names], int)
-        kinds, groups = used[key]
-        of_some = kinds[(sizes[groups] > 1) & (sizes[groups] < traces.devices)]
-        if len(of_some) > len(np.unique(of_some)):
+        seen.add(key)
+        rows = (trace.group != EVERYBODY) & states_collective(trace)
+        if any(trace.group_names[group] in some for group in np.unique(trace.group[rows])):
             return True
     return False
 

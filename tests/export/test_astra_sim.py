@@ -126,7 +126,7 @@ def test_main_gets_two_dimensions_where_one_would_end_in_a_crash(projected):
     rings = DGX.with_values({"system.network.0.topology": "ring"})
     ring = astra_export(traces, rings, "astra-sim@main")
     assert ring.network.topology == ("Ring",)
-    assert any("134 or 139 when all figures are printed" in note for note in ring.notes)
+    assert any("134 or 139 when all is printed" in note for note in ring.notes)
 
 
 def test_durations_are_replayed_where_all_are_stated():

@@ -11,7 +11,7 @@ from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import FormatError
 from perfmodel.convert.synthetic import Work, chained_collectives, dependent_compute, pipeline
 from perfmodel.export.astra_network import astra_network, astra_system
-from perfmodel.export.astra_traces import accepted, shares_algorithms, states_durations
+from perfmodel.export.astra_traces import accepted, states_durations, uses_groups_of_some
 from perfmodel.export.chakra import projected_traces
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.parity.astra.costs import AstraCosts
@@ -141,22 +141,13 @@ def test_nodes_at_which_astra_sim_stops_are_refused(columns, words):
         accepted(TraceSet((builder.build(),)), peak=PEAK, host=True)
 
 
-def test_which_groups_make_main_free_an_algorithm_twice():
-    def ranks(*collectives, groups):
-        builder = TraceBuilder()
-        for kind, group in collectives:
-            builder.add(
-                kind, COLLECTIVE, collective=TRACED.index(kind), communication_size=8, group=group
-            )
-        return TraceSet((builder.build(),) * 4, groups)
-
-    some = {"1": (0, 1), "2": (0, 2), "3": (0, 1, 2, 3)}
-    assert shares_algorithms(ranks(("all_reduce", "1"), ("all_reduce", "2"), groups=some))
-    # Other kinds have other algorithms; the group of all ranks frees none.
-    assert not shares_algorithms(ranks(("all_reduce", "1"), ("all_gather", "2"), groups=some))
-    assert not shares_algorithms(ranks(("all_reduce", "1"), ("all_reduce", "3"), groups=some))
-    assert not shares_algorithms(ranks(("all_reduce", "1"), ("all_reduce", "1"), groups=some))
-    assert not shares_algorithms(chained_collectives(4, "all_reduce", 8, 2))
+def test_whether_collectives_leave_ranks_out():
+    pair = chained_collectives(4, "all_reduce", 8, 1, [range(2), range(2, 4)])
+    assert uses_groups_of_some(pair)
+    assert not uses_groups_of_some(chained_collectives(4, "all_reduce", 8, 1))
+    assert not uses_groups_of_some(chained_collectives(4, "all_reduce", 8, 1, [range(4)]))
+    unused = TraceSet(chained_collectives(4, "all_reduce", 8, 1).traces, pair.groups)
+    assert not uses_groups_of_some(unused)
 
 
 def test_whether_computation_states_its_time():

@@ -76,7 +76,7 @@ def test_operations_that_are_given_are_for_the_roofline(folder: Path) -> None:
 def test_the_profile_may_be_changed(folder: Path) -> None:
     change = ("--set", "system.network.0.latency=2e-6")
     workload(*STAGE, *change, "--for", "astra-sim", "-o", "x")
-    assert read_network("x.network.yml").latency_nanoseconds == (1000.0,)
+    assert set(read_network("x.network.yml").latency_nanoseconds) == {1000.0}
     quiet = workload(*STAGE, "--for", "astra-sim", "-o", "y", "--quiet")
     assert quiet.stderr == ""
     assert len(commands(quiet)) == 2
