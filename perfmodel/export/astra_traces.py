@@ -23,6 +23,7 @@ from perfmodel.trace import (
     EVERYBODY,
     MEM_LOAD,
     MEM_STORE,
+    METADATA,
     OWN,
     PEERS,
     RECEIVE,
@@ -70,8 +71,8 @@ def accepted(traces: TraceSet, *, peak: float, host: bool) -> Accepted:
     peak : float
         Rate of the device [FLOP/s].
     host : bool
-        Keep nodes of the host; else what waited for one waits for that node's parents, and its
-        time is left out.
+        Keep nodes of the host, and of metadata; else what waited for one waits for that node's
+        parents, and its time is left out.
 
     Returns
     -------
@@ -188,7 +189,8 @@ def _changed(trace: Trace, rank: int, peak: float, host: bool) -> _Changed:
     _check(trace, rank)
     on_cpu = on_host(trace) & (trace.kinds == COMPUTE)
     host_time = float(trace.duration[on_cpu].sum())
-    kept = np.arange(trace.nodes) if host else np.flatnonzero(~on_cpu)
+    uncounted = on_cpu | (trace.kinds == METADATA)  # Statistics.cc of main knows neither
+    kept = np.arange(trace.nodes) if host else np.flatnonzero(~uncounted)
     after = trace if kept.size == trace.nodes else _without(trace, kept)
     after, given = _with_rates(after, peak)
     after = replace(

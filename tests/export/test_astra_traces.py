@@ -19,6 +19,7 @@ from perfmodel.trace import (
     COLLECTIVE,
     COMPUTE,
     MEM_LOAD,
+    METADATA,
     SEND,
     OtherPeers,
     Trace,
@@ -73,6 +74,16 @@ def test_without_the_host_the_same_nodes_wait_for_each_other(trace):
     marks = {at: values["mark"] for at, values in after.other.items()}
     assert marks == {at: node for at, node in enumerate(kept.tolist()) if node in trace.other}
     assert [trace.names[node] for node in kept.tolist()] == list(after.names)
+
+
+def test_metadata_is_for_versions_that_count_it():
+    builder = TraceBuilder()
+    first = builder.add("groups", METADATA)
+    builder.add("work", COMPUTE, num_ops=1, tensor_size=1, data=[first])
+    traces = TraceSet((builder.build(),))
+    assert accepted(traces, peak=PEAK, host=True).traces.nodes == 2
+    (alone,) = accepted(traces, peak=PEAK, host=False).traces.traces
+    assert (list(alone.names), alone.data_parents[0].tolist()) == (["work"], [])
 
 
 @given(graphs())
