@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from perfmodel.compute.moe import moe_times
     from perfmodel.compute.stream import stream_times
     from perfmodel.convert.opening import open_traces
+    from perfmodel.export.astra_sim import astra_export, write_astra_export
     from perfmodel.export.chakra import projected_traces
     from perfmodel.export.serving_timeline import serving_timeline
     from perfmodel.export.timeline import step_timeline
@@ -60,6 +61,7 @@ _HOMES = {
     "HardwareCosts": "perfmodel.simulation.hardware_costs",
     "PerfModelError": "perfmodel.base.errors",
     "add_cost": "perfmodel.sweeps.cost",
+    "astra_export": "perfmodel.export.astra_sim",
     "attention_times": "perfmodel.compute.attention",
     "best": "perfmodel.sweeps.results",
     "calibrate_file": "perfmodel.measured.calibrate",
@@ -102,6 +104,7 @@ _HOMES = {
     "sweep": "perfmodel.sweeps.kept",
     "sweep_several": "perfmodel.sweeps.several",
     "wafer_grid": "perfmodel.wafer.mappings",
+    "write_astra_export": "perfmodel.export.astra_sim",
     "write_report": "perfmodel.report.build",
     "write_traces": "perfmodel.formats.chakra.files",
 }
@@ -112,6 +115,7 @@ __all__ = [
     "PerfModelError",
     "__version__",
     "add_cost",
+    "astra_export",
     "attention_times",
     "best",
     "calibrate_file",
@@ -154,6 +158,7 @@ __all__ = [
     "sweep",
     "sweep_several",
     "wafer_grid",
+    "write_astra_export",
     "write_report",
     "write_traces",
 ]

@@ -434,7 +434,13 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
     ),
     "workload aiob": (4, (f"workload aiob --hardware dgx-h100 {AICB_OPTIONS} -o -",)),
     "workload astra-text": (4, (f"workload astra-text {PROBLEM} --tp 2 -o out.txt",)),
-    "workload chakra": (3, (f"workload chakra {PROBLEM} --tp 2 -o out",)),
+    "workload chakra": (
+        5,
+        (
+            f"workload chakra {PROBLEM} --tp 2 -o out",
+            f"workload chakra {PROBLEM} --tp 2 --for astra-sim -o out",
+        ),
+    ),
     "workload cores": (
         3,
         (
@@ -444,7 +450,13 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
             "--core-grid 2x2 --isl 20 --phase prefill --routing two_level --layers prefill0 --json",
         ),
     ),
-    "workload stage": (3, (f"workload stage {STAGE} -o out",)),
+    "workload stage": (
+        5,
+        (
+            f"workload stage {STAGE} -o out",
+            f"workload stage {STAGE} --for astra-sim@af2492b --hardware dgx-h100 -o out",
+        ),
+    ),
     "workload nodes": (
         4,
         (
@@ -459,6 +471,7 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
         (
             "workload synthetic chained --devices 4 --count 2 --size 1MiB -o out",
             "workload synthetic pipeline --devices 4 --count 3 --num-ops 100 --size 1KiB -o out",
+            "workload synthetic chained --devices 4 --for astra-sim --hardware dgx-h100 -o out",
         ),
     ),
     "workload convert": (

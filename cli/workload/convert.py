@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from perfmodel.base.options import refuse_unused
-from perfmodel.base.units import counted
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.combinations import typed_options
 from perfmodel.cli.shared.printing import activity, remark
 from perfmodel.cli.shared.types import FiniteRange, Size, WholeRange
+from perfmodel.cli.workload.astra_sim import hardware_options, machine_of, write_for
+from perfmodel.cli.workload.written import traces_output, write_traces_to
 
 if TYPE_CHECKING:
     from perfmodel.trace import TraceSet
@@ -85,21 +86,6 @@ def input_options(function: Function) -> Function:
             type=FiniteRange(min=0.0, min_open=True),
             metavar="MHZ",
             help="FlexFlow: store cycles in place of microseconds, as the upstream converter.",
-        ),
-    )(function)
-
-
-def traces_output(function: Function) -> Function:
-    """Add where traces go, and in which form."""
-    return options.stack(
-        options.output_option(
-            "PREFIX", "Write PREFIX.0.et, PREFIX.1.et, … and PREFIX.groups.json.", required=True
-        ),
-        options.option(
-            "--json-traces",
-            section=options.OUTPUT,
-            is_flag=True,
-            help="Write JSON instead of protobuf.",
         ),
     )(function)
 
@@ -198,6 +184,7 @@ def convert_command(workload: str, output: str, json_traces: bool, **given: Any)
     type=Size(),
     help="Memory traffic of a compute node [B], for a roofline.",
 )
+@hardware_options
 @options.output_option("PREFIX", "Write PREFIX.0.et, PREFIX.1.et, …", required=True)
 @options.verbosity_options
 def synthetic_command(
@@ -211,6 +198,9 @@ def synthetic_command(
     duration: float,
     num_ops: int | None,
     tensor_size: int | None,
+    simulator: str | None,
+    hardware: str | None,
+    settings: dict[str, Any],
     output: str,
 ) -> None:
     """Write small Chakra traces: dependent compute, collectives in a chain or all at once
@@ -220,12 +210,15 @@ def synthetic_command(
     Examples:
       perfmodel workload synthetic chained --devices 16 --count 10 --size 64MiB -o traces/chain
       perfmodel workload synthetic pipeline --devices 4 --count 16 --size 8MiB -o traces/pipe
+      perfmodel workload synthetic chained --devices 16 --for astra-sim --hardware dgx-h100 \\
+          -o traces/chain
     """
     from perfmodel.convert import synthetic
     from perfmodel.trace import ABSENT
 
     used = PATTERN_OPTIONS[pattern]
     refuse_unused(typed_options(), used, PATTERN_PURPOSES, f"the pattern is {pattern}")
+    machine = machine_of(simulator, hardware, settings)
     operations = ABSENT if num_ops is None else num_ops
     traffic = ABSENT if tensor_size is None else tensor_size
     if pattern == "compute":
@@ -241,7 +234,11 @@ def synthetic_command(
         traces = make(
             devices, collective, size, count, synthetic.consecutive_groups(devices, group_size)
         )
-    write_traces_to(traces, output)
+    if machine is None:
+        write_traces_to(traces, output)
+    else:
+        priced = num_ops is not None or tensor_size is not None
+        write_for(machine, traces, output, roofline=priced or None)
 
 
 def load_traces(workload: str, given: dict[str, Any]) -> TraceSet:
@@ -257,18 +254,3 @@ def load_traces(workload: str, given: dict[str, Any]) -> TraceSet:
     for line in trace_remarks(traces):
         remark(f"note: {line}")
     return traces
-
-
-def write_traces_to(traces: TraceSet, prefix: str, as_json: bool = False) -> None:
-    """Write traces, and say what was written."""
-    from perfmodel.formats.chakra.files import make_folder_of, write_traces
-
-    suffix = ".json" if as_json else ".et"
-    make_folder_of(prefix, traces, suffix)
-    with activity(f"writing {prefix}") as tell:
-        paths = write_traces(traces, prefix, suffix, tell)
-    last = traces.devices - 1
-    files = f"{paths[0]}" if last == 0 else f"{paths[0]} … {paths[last]}"
-    groups = f", {counted(len(traces.groups), 'group')}: {paths[-1]}" if traces.groups else ""
-    written = f"{counted(traces.nodes, 'node')} of {counted(traces.devices, 'rank')}"
-    remark(f"wrote {written}: {files}{groups}")

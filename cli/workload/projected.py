@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from perfmodel.base.errors import StrategyError
 from perfmodel.cli.group import Command
 from perfmodel.cli.project import load_problem
 from perfmodel.cli.shared import options
@@ -14,10 +15,12 @@ from perfmodel.cli.shared.models import model_option
 from perfmodel.cli.shared.printing import activity
 from perfmodel.cli.shared.types import WholeRange
 from perfmodel.cli.workload.aicb import check_output, write_text
-from perfmodel.cli.workload.convert import traces_output, write_traces_to
+from perfmodel.cli.workload.astra_sim import Machine, for_option, stated_version, write_for
+from perfmodel.cli.workload.written import traces_output, write_traces_to
 
 if TYPE_CHECKING:
     from perfmodel.export.types import ProjectedWorkload
+    from perfmodel.hwprofiles import Hardware
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 FORM = "Form"
@@ -72,14 +75,16 @@ text_option = options.output_option(
     section=FORM,
     is_flag=True,
     help="Chain all collectives of a rank, for simulators that run one at a time (ASTRA-sim; "
-    "'simulate --streams one'): ranks cannot wait for each other.",
+    "'simulate --streams one'): ranks cannot wait for each other. Implied by --for.",
 )
+@for_option
 @traces_output
 @options.verbosity_options
 def chakra_command(
     granularity: str,
     named_groups: bool,
     serial_communication: bool,
+    simulator: str | None,
     json_traces: bool,
     output: str,
     **problem: Any,
@@ -95,18 +100,27 @@ def chakra_command(
       perfmodel workload chakra --model llama-3.1-8b --hardware dgx-h100 --devices 16 \\
           --tp 4 --pp 2 --global-batch 16 --seq-len 8192 -o traces/llama
       perfmodel simulate traces/llama --hardware dgx-h100
+      perfmodel workload chakra --model llama-3.1-8b --hardware dgx-h100 --devices 16 \\
+          --tp 4 --global-batch 16 --seq-len 8192 --for astra-sim -o traces/llama
     """
     from perfmodel.export.chakra import projected_traces
 
-    workload = projected(problem)
+    version = stated_version(simulator, json_traces)
+    if version is not None and version.numbered_groups and named_groups:
+        raise StrategyError(f"--named-groups: {version} reads names of groups as numbers")
+    workload, hardware = projected(problem)
     with activity("laying out the traces"):
         traces = projected_traces(
             workload,
             granularity=granularity,
             numbered_groups=not named_groups,
-            serial_communication=serial_communication,
+            serial_communication=serial_communication or version is not None,
         )
-    write_traces_to(traces, output, json_traces)
+    if version is None:
+        write_traces_to(traces, output, json_traces)
+    else:
+        precision = workload.strategy["precision"]
+        write_for(Machine(version, hardware), traces, output, precision=precision)
 
 
 @click.command("astra-text", cls=Command, short_help="Write ASTRA-sim 1.0 text of a projection.")
@@ -129,7 +143,7 @@ def astra_text_command(stage: int | None, output: str, **problem: Any) -> None:
     from perfmodel.formats.astra_text.text import format_astra_text
 
     check_output(output)
-    text = format_astra_text(astra_text_workload(projected(problem), stage))
+    text = format_astra_text(astra_text_workload(projected(problem)[0], stage))
     write_text(text, output)
 
 
@@ -162,12 +176,12 @@ def projected_aicb_command(compat: str, stage: int | None, output: str, **proble
     from perfmodel.formats.aicb.text import format_aicb_text
 
     check_output(output)
-    text = format_aicb_text(corrected_workload(projected(problem), stage))
+    text = format_aicb_text(corrected_workload(projected(problem)[0], stage))
     write_text(text, output)
 
 
-def projected(problem: Mapping[str, Any]) -> ProjectedWorkload:
-    """Return the operations of the projection that the options describe."""
+def projected(problem: Mapping[str, Any]) -> tuple[ProjectedWorkload, Hardware]:
+    """Return the operations of the projection that the options describe, and its hardware."""
     from perfmodel.export.workload import projected_workload
 
     axes = {key: value for key, value in problem.items() if key not in PROBLEM}
@@ -181,4 +195,4 @@ def projected(problem: Mapping[str, Any]) -> ProjectedWorkload:
         axes,
     )
     with activity("projecting"):
-        return projected_workload(model, grid, hardware, framework=software)
+        return projected_workload(model, grid, hardware, framework=software), hardware

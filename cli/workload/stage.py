@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -10,9 +10,14 @@ import click
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.printing import activity
-from perfmodel.cli.workload.convert import traces_output, write_traces_to
+from perfmodel.cli.workload.astra_sim import hardware_options, machine_of, write_for
+from perfmodel.cli.workload.written import traces_output, write_traces_to
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+COUNTS = (
+    "STAGE counts a multiply-add as one operation and an element as one byte: halve peak-perf, "
+    "local-mem-bw and bandwidth for numbers of 16 bits"
+)
 DEGREES, MODEL = "Degrees", "Model (defaults: the generator's)"
 # Generator's spelling: section, meaning.
 WORDS = {
@@ -52,9 +57,17 @@ def stage_options(function: Function) -> Function:
 
 @click.command("stage", cls=Command, short_help="Write what the STAGE generator writes.")
 @stage_options
+@hardware_options
 @traces_output
 @options.verbosity_options
-def stage_command(output: str, json_traces: bool, **words: str | None) -> None:
+def stage_command(
+    simulator: str | None,
+    hardware: str | None,
+    settings: Mapping[str, Any],
+    output: str,
+    json_traces: bool,
+    **words: str | None,
+) -> None:
     """Write the Chakra traces of a transformer's training step as STAGE generates them.
 
     The same arguments give the same operations, sizes, communicator groups and
@@ -65,12 +78,17 @@ def stage_command(output: str, json_traces: bool, **words: str | None) -> None:
       perfmodel workload stage --dp 4 --tp 2 --sp 2 --num-stacks 80 --dmodel 8192 \\
           --dff 28672 --head 64 --seq 4096 --batch 64 --din 32000 --dout 32000 -o traces/stage
       perfmodel simulate traces/stage --network network.yml --system system.json
+      perfmodel workload stage --dp 8 --num-stacks 2 --for astra-sim --hardware dgx-h100 -o stage
     """
     from perfmodel.parity.stage.arguments import stage_arguments
     from perfmodel.parity.stage.traces import stage_traces
 
     given = {name: value for name, value in words.items() if value is not None}
     arguments = stage_arguments(given)
+    machine = machine_of(simulator, hardware, settings, json_traces)
     with activity("laying out the traces"):
         traces = stage_traces(arguments)
-    write_traces_to(traces, output, json_traces)
+    if machine is None:
+        write_traces_to(traces, output, json_traces)
+    else:
+        write_for(machine, traces, output, notes=(COUNTS,))

@@ -198,6 +198,27 @@ def read_system(path: str | Path) -> AstraSystem:
     return AstraSystem(**values, other=MappingProxyType(other))
 
 
+def write_system(system: AstraSystem, path: str | Path) -> None:
+    """Write a ``system.json``.
+
+    Parameters
+    ----------
+    system : AstraSystem
+    path : str or Path
+        Replaced when all is written.
+
+    Raises
+    ------
+    DataError
+        The file cannot be written.
+    """
+    values = {key: getattr(system, field) for key, field in SYSTEM_KEYS.items()}
+    values |= {key: int(values[key]) for key in SWITCHES}
+    with atomic_path(path) as temporary:
+        text = json.dumps(values | dict(system.other), indent=2)
+        temporary.write_text(f"{text}\n", encoding="utf-8")
+
+
 def _yaml_root(path: str | Path, text: str) -> yaml.Node:
     """Return the root node of a YAML document; nodes know their lines."""
     try:

@@ -89,8 +89,8 @@ def astra_of_topology(topology: Topology, *, rails: bool = False) -> AstraNetwor
     return AstraNetwork(
         topology=tuple(name for name, _, _, _ in rows),
         npus_count=tuple(size for _, size, _, _ in rows),
-        bandwidth_gib_per_second=tuple(_digits(link / GIB) for _, _, link, _ in rows),
-        latency_nanoseconds=tuple(_digits(latency / NANOSECOND) for _, _, _, latency in rows),
+        bandwidth_gib_per_second=tuple(digits(link / GIB) for _, _, link, _ in rows),
+        latency_nanoseconds=tuple(digits(latency / NANOSECOND) for _, _, _, latency in rows),
     )
 
 
@@ -127,7 +127,7 @@ def _parts(dimension: Dimension, where: str) -> list[tuple[int, float]]:
     return [(side, link) for side, link in sides if side > 1]
 
 
-def _digits(value: float) -> float:
+def digits(value: float) -> float:
     """Return a number without the last bit's noise: 300.0, not 299.99999999999994."""
     return float(f"{value:.15g}")
 

@@ -204,6 +204,7 @@ def write_traces(
     prefix: str | Path,
     suffix: str = ".et",
     progress: Callable[[int, int], None] | None = None,
+    beside: Mapping[str, Callable[[Path], None]] | None = None,
 ) -> list[Path]:
     """Write the files of all ranks, and ``PREFIX.groups.json`` where there are groups.
 
@@ -216,11 +217,13 @@ def write_traces(
     suffix : {".et", ".json"}, optional
     progress : callable, optional
         Called after each rank with the number of ranks done and of all.
+    beside : mapping of str to callable, optional
+        Further files that belong to the traces, and what writes each.
 
     Returns
     -------
     list of Path
-        Of the ranks, then of the groups.
+        Of the ranks, then of the groups, then those beside.
 
     Raises
     ------
@@ -244,6 +247,9 @@ def write_traces(
         if traces.groups:
             paths.append(groups_file(prefix))
             write_groups(traces.groups, written.enter_context(atomic_path(paths[-1])))
+        for name, write in (beside or {}).items():
+            paths.append(Path(name))
+            write(written.enter_context(atomic_path(name)))
     return paths
 
 

@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.base.errors import DataError, FormatError
-from perfmodel.formats.astra.network import read_network, read_system, write_network
+from perfmodel.formats.astra.network import (
+    read_network,
+    read_system,
+    write_network,
+    write_system,
+)
 from perfmodel.formats.astra.records import (
     TOPOLOGIES,
     AstraNetwork,
@@ -120,6 +125,12 @@ def test_networks_survive_a_round_trip(tmp_path_factory, dimensions):
     network = AstraNetwork(*(tuple(column) for column in zip(*dimensions, strict=True)))
     write_network(network, path)
     assert read_network(path) == network
+
+
+def test_a_system_survives_a_round_trip(system_file, tmp_path):
+    system = read_system(system_file())
+    write_system(system, tmp_path / "again.json")
+    assert read_system(tmp_path / "again.json") == system
 
 
 @pytest.mark.parametrize(
