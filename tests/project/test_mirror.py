@@ -48,7 +48,6 @@ ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
         "kernels/astra/aware_state.py",
         "kernels/astra/phase.py",
         "kernels/astra/queue.py",
-        "kernels/astra/ranks.py",
         "perfmodel/parity/astra/costs.py",
         "perfmodel/parity/astra/grids.py",
     ),

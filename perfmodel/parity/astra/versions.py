@@ -118,4 +118,5 @@ def astra_version(text: str | AstraVersion) -> AstraVersion:
 
 def _known() -> str:
     """Return all versions as options name them."""
-    return f"{SIMULATOR} or " + ", ".join(map(str, VERSIONS.values()))
+    *others, last = map(str, VERSIONS.values())
+    return ", ".join([SIMULATOR, *others]) + f" or {last}"
