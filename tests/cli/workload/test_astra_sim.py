@@ -85,7 +85,7 @@ def test_the_profile_may_be_changed(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        ([*PROJECTION, "--for", "astra"], "astra-sim@af2492b, astra-sim@main"),
+        ([*PROJECTION, "--for", "astra"], "astra-sim@af2492b or astra-sim@main"),
         ([*PROJECTION, "--for", "astra-sim@2"], "no version '2'"),
         ([*STAGE[:-2], "--for", "astra-sim"], "--for astra-sim needs --hardware NAME"),
         (STAGE, "--hardware is for traces with --for astra-sim"),

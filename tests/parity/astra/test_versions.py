@@ -22,7 +22,7 @@ def test_a_version_goes_by_its_name_and_by_its_commit(version):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("astra-sim@mian", "no version 'mian'.*astra-sim@af2492b or astra-sim@main; did you mean main"),
+        ("astra-sim@mian", "no version 'mian'.*af2492b or astra-sim@main; did you mean main"),
         ("simai", "simulator 'simai' is not known; it should be astra-sim, "),
         ("", "simulator '' is not known"),
         ("astra-sim@", "no version ''"),
