@@ -82,6 +82,13 @@ SHOW: dict[str, Callable[..., None]] = {
     "2026), which is the default.",
 )
 @options.option(
+    "--strict",
+    section=ASTRA,
+    is_flag=True,
+    help="Stop, with exit code 2, where it would not end well: where it refuses the files, "
+    "aborts, never ends or loses its statistics. Without, a warning says so.",
+)
+@options.option(
     "--issue-order",
     section=ASTRA,
     type=click.Choice(["identifier", "hash"]),
@@ -227,6 +234,8 @@ def simulate_command(
         run = choice.prepare(tell)
     for note in run.notes:
         remark(f"note: {note}")
+    for stop in run.stops:
+        remark(f"warning: {stop.line(run.version)}")
     with activity(run.doing):
         result = run.compute()
     if output is not None:

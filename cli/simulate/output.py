@@ -41,6 +41,9 @@ def show_simulation(run: Run, result: Simulation, by: str, as_json: bool) -> Non
     if as_json:
         named = {"schema_version": SCHEMA_VERSION, "workload": run.workload, "on": run.where}
         document: dict[str, Any] = named | summary
+        if run.version is not None:
+            document["simulator"] = str(run.version)
+            document["stops"] = [stop.document() for stop in run.stops]
         if by == "rank":
             document["by_rank"] = [_rank_row(result, rank) for rank in _distinct(result)]
         print_json(document)
