@@ -234,8 +234,9 @@ def simulate_command(
         run = choice.prepare(tell)
     for note in run.notes:
         remark(f"note: {note}")
-    for stop in run.stops:
-        remark(f"warning: {stop.line(run.version)}")
+    if run.version is not None:
+        for stop in run.stops:
+            remark(f"warning: {stop.line(run.version)}")
     with activity(run.doing):
         result = run.compute()
     if output is not None:

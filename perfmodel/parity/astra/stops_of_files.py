@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from perfmodel.base.collectives import SIMULATED
-from perfmodel.base.columns import Integers
+from perfmodel.base.columns import Flags, Integers
 from perfmodel.base.units import counted
 from perfmodel.formats.astra.records import LARGEST_WHOLE, AstraNetwork, AstraSystem
 from perfmodel.parity.astra.plan import WHOLE_SYSTEM
@@ -127,14 +127,14 @@ def missing_parent(trace: Trace) -> tuple[int, int] | None:
     return None
 
 
-def _known(values: Integers, identifiers: Integers) -> Integers:
+def _known(values: Integers, identifiers: Integers) -> Flags:
     """Tell which values are identifiers, which mostly have no gap."""
     if not values.size:
         return np.ones(0, np.bool_)
     least, most = int(identifiers.min()), int(identifiers.max())
-    if most - least + 1 == len(identifiers):
-        return (values >= least) & (values <= most)
-    return np.isin(values, identifiers)
+    gapless = most - least + 1 == len(identifiers)
+    known: Flags = (values >= least) & (values <= most) if gapless else np.isin(values, identifiers)
+    return known
 
 
 def _refused(what: str, remedy: str, code: int) -> Stop:

@@ -230,8 +230,8 @@ def _algorithms(
                 "halving",
                 Stop(
                     kind="may crash",
-                    what=f"{text} runs {name} on {counted(count, 'device')}, which is made for powers "
-                    "of two",
+                    what=f"{text} runs {name} on {counted(count, 'device')}, which is made for "
+                    "powers of two",
                     remedy="use ring or direct",
                     stage=RUNNING,
                     exit_codes=(0, ABORTED, CRASHED),
@@ -259,8 +259,8 @@ def _freed_twice(
             "freed",
             Stop(
                 kind="may crash",
-                what=f"rank {rank} runs {kind} in groups {' and '.join(groups[:2])}, and frees their "
-                "common algorithm twice when all figures are printed",
+                what=f"rank {rank} runs {kind} in groups {' and '.join(groups[:2])}, and frees "
+                "their common algorithm twice when all is printed",
                 remedy=f"do not mind the exit code, or give the network two dimensions and "
                 f"{kind.replace('_', '-')}-implementation two entries",
                 stage=LEAVING,

@@ -255,7 +255,8 @@ def _stop(rank: int, trace: Trace, rule: Rule, system: AstraSystem) -> Stop:
     """Return how the simulator ends where a rule holds."""
     at_start = rule.nodes & starts_at_once(trace, system)
     text = node_text(trace, _first(trace, at_start if at_start.any() else rule.nodes), rank)
-    kind, stage, codes = "aborts", RUNNING, (ABORTED,)
+    kind, stage = "aborts", RUNNING
+    codes: tuple[int, ...] = (ABORTED,)
     if rule.does == EXITS:
         kind, codes = "refuses", (FAILED,)
     elif rule.does == ASSERTS:
