@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -72,6 +73,7 @@ def node_stops(traces: TraceSet, system: AstraSystem, version: AstraVersion) -> 
     """Yield a stop for every reason, with the ranks that have it."""
     found: dict[str, tuple[Stop, list[int]]] = {}
     known: dict[tuple[int, ...], list[Stop]] = {}
+    balance = np.zeros(1, np.uint64)
     for rank, part in enumerate(traces.parts):
         trace = part.trace if isinstance(part, OtherPeers) else part
         key = tuple(id(getattr(trace, name)) for name in _COLUMNS)
@@ -80,9 +82,13 @@ def node_stops(traces: TraceSet, system: AstraSystem, version: AstraVersion) -> 
                 _stop(rank, trace, rule, system) for rule in _rules(trace, system, version)
             ]
             known[key] += _statistics_stops(rank, trace, version)
-        peers = _peer_rules(rank, part, trace, traces.devices)
+        messages = _messages(rank, part, trace)
+        peers = _peer_rules(rank, messages, traces.devices)
         for stop in (*known[key], *(_stop(rank, trace, rule, system) for rule in peers)):
             found.setdefault(stop.remedy, (stop, []))[1].append(rank)
+        balance += _mixed(messages)
+    if balance.any():
+        yield from _unsent(traces)
     for stop, ranks in found.values():
         yield _of_ranks(stop, ranks, traces)
 
@@ -203,32 +209,112 @@ def _other_rules(trace: Trace, system: AstraSystem, version: AstraVersion) -> It
                 return
 
 
-def _peer_rules(rank: int, part: Trace | OtherPeers, trace: Trace, ranks: int) -> Iterator[Rule]:
-    """Yield where messages have ends that the simulator refuses: Workload.cc, issue_send_comm."""
-    messages = np.isin(trace.kinds, (SEND, RECEIVE)) & ~on_host(trace)
-    if not messages.any():
-        return
+class Messages(NamedTuple):
+    """Ends of messages of a rank, by node: who sends, who receives; 0 where there is none."""
+
+    nodes: Flags
+    sends: Flags
+    source: Any
+    destination: Any
+    tag: Any
+    size: Any
+
+
+def _messages(rank: int, part: Trace | OtherPeers, trace: Trace) -> Messages | None:
+    """Return a rank's messages; the side that a node does not state is its own."""
+    nodes = np.isin(trace.kinds, (SEND, RECEIVE)) & ~on_host(trace)
+    if not nodes.any():
+        return None
     sends = trace.kinds == SEND
-    whole = part.whole() if isinstance(part, OtherPeers) else part
-    source, destination = whole.source, whole.destination
+    source, destination = trace.source, trace.destination
+    if isinstance(part, OtherPeers):
+        source, destination = part.column("source"), part.column("destination")
+    return Messages(
+        nodes,
+        sends,
+        np.where(sends & (source == ABSENT), rank, source),
+        np.where(~sends & (destination == ABSENT), rank, destination),
+        trace.tag,
+        trace.communication_size,
+    )
+
+
+def _peer_rules(rank: int, messages: Messages | None, ranks: int) -> Iterator[Rule]:
+    """Yield where messages have ends that the simulator refuses: Workload.cc, issue_send_comm."""
+    if messages is None:
+        return
+    nodes, sends, source, destination, _, _ = messages
     own, other = np.where(sends, source, destination), np.where(sends, destination, source)
+    absent = other == ABSENT
     for wrong, does, reason, remedy in (
         (
-            (own != ABSENT) & (own != rank),
+            own != rank,
             THROWS,
             "moves data of another rank: 'node should be issued by the sender' or receiver",
             "let each rank send and receive its own messages",
         ),
-        (other == ABSENT, THROWS, "names no rank at its other end", "state comm_src and comm_dst"),
+        (absent, THROWS, "names no rank at its other end", "state comm_src and comm_dst"),
         (
-            sends & (other != ABSENT) & ((other < 0) | (other >= ranks) | (other == rank)),
+            sends & ~absent & ((other < 0) | (other >= ranks) | (other == rank)),
             ASSERTS,
             "sends to itself or to a rank that is not there",
             "send to other ranks",
         ),
     ):
-        if (messages & wrong).any():
-            yield Rule(messages & wrong, does, reason, remedy)
+        if (nodes & wrong).any():
+            yield Rule(nodes & wrong, does, reason, remedy)
+
+
+def _mixed(messages: Messages | None) -> Any:
+    """Return a number per rank; over all ranks they sum to 0 where each message has both ends."""
+    total = np.zeros(1, np.uint64)
+    if messages is None:
+        return total
+    nodes, sends = messages.nodes, messages.sends
+    mixed = np.zeros(int(nodes.sum()), np.uint64)
+    for column in messages[2:]:
+        mixed = (mixed ^ column[nodes].astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(29)
+    total += mixed[sends[nodes]].sum(dtype=np.uint64)  # arrays wrap around without a warning
+    total -= mixed[~sends[nodes]].sum(dtype=np.uint64)
+    return total
+
+
+def _unsent(traces: TraceSet) -> Iterator[Stop]:
+    """Yield a stop if there are messages that nobody sends: their ranks wait for ever.
+
+    A message that nobody receives stops nobody (CallbackTracker.cc: each end by itself).
+    """
+    sent: Counter[tuple[int, ...]] = Counter()
+    received: list[tuple[int, int, tuple[int, ...]]] = []
+    for rank, part in enumerate(traces.parts):
+        trace = part.trace if isinstance(part, OtherPeers) else part
+        messages = _messages(rank, part, trace)
+        if messages is not None:
+            rows = np.flatnonzero(messages.nodes)
+            keys = zip(*(column[rows].tolist() for column in messages[2:]), strict=True)
+            for row, key in zip(rows.tolist(), keys, strict=True):
+                if messages.sends[row]:
+                    sent[key] += 1
+                else:
+                    received.append((rank, row, key))
+    lonely = []
+    for rank, row, key in received:
+        sent[key] -= 1
+        if sent[key] < 0:
+            lonely.append((rank, row, key))
+    if not lonely:
+        return
+    rank, row, (source, _, tag, size) = lonely[0]
+    ranks = wait_for(sorted({rank for rank, _, _ in lonely}), traces)
+    yield Stop(
+        kind="never ends",
+        what=f"{node_text(traces.traces[rank], row, rank)} waits for {size} B with tag {tag} from "
+        f"rank {source}, which sends no such message",
+        remedy="let the two ends agree in tag and size",
+        stage=RUNNING,
+        ranks=None if len(ranks) == traces.devices else ranks,
+    )
 
 
 def _statistics_stops(rank: int, trace: Trace, version: AstraVersion) -> Iterator[Stop]:
