@@ -25,15 +25,15 @@ from perfmodel.convert.opening import open_traces
 from perfmodel.convert.recognise import workload_kind
 from perfmodel.formats.astra.network import read_network, read_system
 from perfmodel.parity.astra.costs import AstraCosts
-from perfmodel.parity.astra.stops import (
+from perfmodel.parity.astra.endings import (
     ALL_FIGURES,
     NO_FIGURES,
     WALL_TIME,
     Ending,
     Stop,
     expected_end,
-    find_stops,
 )
+from perfmodel.parity.astra.stops import find_stops
 from perfmodel.parity.astra.versions import SIMULATOR, astra_version
 from perfmodel.simulation.result import Simulation
 from perfmodel.simulation.run import simulate

@@ -37,7 +37,7 @@ from perfmodel.parity.astra.versions import SIMULATOR
 if TYPE_CHECKING:
     from perfmodel.formats.aicb.text import AicbWorkload
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.parity.astra.stops import Stop
+    from perfmodel.parity.astra.endings import Stop
     from perfmodel.parity.astra.versions import AstraVersion
     from perfmodel.simulation.costs import Costs
     from perfmodel.trace import TraceSet
@@ -353,6 +353,8 @@ def _stops(
 
     if not isinstance(costs, AstraCosts):
         return (), None
+    if traces.devices > 1:
+        costs.check(traces.devices)
     if kind in (CHAKRA, CHAKRA_JSON):
         _refuse_missing_parents(workload, traces)
     stops = find_stops(traces, costs.network, costs.system, costs.version, costs.engine)

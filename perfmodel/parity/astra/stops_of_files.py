@@ -11,8 +11,8 @@ from perfmodel.base.collectives import SIMULATED
 from perfmodel.base.columns import Flags, Integers
 from perfmodel.base.units import counted
 from perfmodel.formats.astra.records import LARGEST_WHOLE, AstraNetwork, AstraSystem
+from perfmodel.parity.astra.endings import ABORTED, FAILED, LOADING, REFUSED, Stop
 from perfmodel.parity.astra.plan import WHOLE_SYSTEM
-from perfmodel.parity.astra.stops import ABORTED, FAILED, LOADING, REFUSED, Stop
 from perfmodel.parity.astra.versions import AstraVersion
 from perfmodel.simulation.costs import node_text
 from perfmodel.trace import Trace, TraceSet

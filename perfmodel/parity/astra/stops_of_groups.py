@@ -13,7 +13,7 @@ from perfmodel.base.collectives import SIMULATED, TRACED
 from perfmodel.base.units import counted
 from perfmodel.formats.astra.records import AstraNetwork, AstraSystem
 from perfmodel.parity.astra.costs import RUN
-from perfmodel.parity.astra.stops import (
+from perfmodel.parity.astra.endings import (
     ABORTED,
     ALL_FIGURES,
     CRASHED,

@@ -13,7 +13,7 @@ from perfmodel.base.collectives import TRACED
 from perfmodel.base.columns import Flags
 from perfmodel.formats.astra.records import AstraSystem
 from perfmodel.parity.astra.costs import BROADCAST, RUN
-from perfmodel.parity.astra.stops import (
+from perfmodel.parity.astra.endings import (
     ABORTED,
     ALL_FIGURES,
     FAILED,
