@@ -124,6 +124,17 @@ def _computation_rules(trace: Trace, system: AstraSystem, version: AstraVersion)
         "has no operations, and the roofline's time is 0 / 0 (here its bytes count)",
         "state an operation, or a tensor_size of 0",
     )
+    operations, size = trace.num_ops.astype(np.float64), trace.tensor_size.astype(np.float64)
+    seconds = np.maximum(
+        operations / (system.peak_performance_teraflops * 1e12),
+        size / (system.local_memory_bandwidth_gb_per_second * 1e9),
+    )
+    yield Rule(  # EventQueue.cpp:33
+        device & (operations > 0) & (size > 0) & (seconds < 1e-9) & starts_at_once(trace, system),
+        ASSERTS,
+        "takes less than a nanosecond at time 0, and its event queue asserts that time moves on",
+        "give the first computation of every rank a nanosecond at least",
+    )
 
 
 def _communication_rules(

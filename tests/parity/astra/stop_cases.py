@@ -25,7 +25,7 @@ def everywhere(build, ranks=4, groups=None):
 
 def good(builder, rank=0):
     """Add a computation, and an all-reduce after it."""
-    work = micros(builder, "work", 5, num_ops=1000, tensor_size=1000)
+    work = micros(builder, "work", 5, num_ops=1000, tensor_size=8000)
     reduce_of(builder, "sum", data=[work])
 
 

@@ -23,6 +23,7 @@ from perfmodel.trace import (
 from tests.parity.astra.stop_cases import ROOFLINE, end, everywhere, good, only, stops
 from tests.simulation.made import ALL_GATHER, micros, pipeline, reduce_of
 
+SOME = 8000  # B: takes a time
 PAIR = AstraNetwork(("Ring",), (2,), (50.0,), (500.0,))
 VERSIONS = ("main", "af2492b")
 NOBODY = (NO_FIGURES,) * 4
@@ -38,7 +39,7 @@ def test_exceptions_abort_at_the_start_and_after_messages_and_are_swallowed_else
     assert "likewise on 3 other ranks" in stop.what
 
     def later(builder, rank):
-        first = micros(builder, "first", 5, num_ops=1, tensor_size=1)
+        first = micros(builder, "first", 5, num_ops=1, tensor_size=SOME)
         micros(builder, "second", 5, data=[first])
 
     traces = everywhere(later)
@@ -52,7 +53,7 @@ def test_exceptions_abort_at_the_start_and_after_messages_and_are_swallowed_else
             come = builder.add("R", RECEIVE, communication_size=8, source=0, tag=0)
             micros(builder, "work", 5, data=[come])
         else:
-            micros(builder, "work", 5, num_ops=1, tensor_size=1)
+            micros(builder, "work", 5, num_ops=1, tensor_size=SOME)
 
     traces = everywhere(received)
     assert end(stops(traces, version, **ROOFLINE), traces) == ((-6,), NOBODY)
@@ -61,8 +62,8 @@ def test_exceptions_abort_at_the_start_and_after_messages_and_are_swallowed_else
 
 def test_what_does_not_wait_for_a_stuck_rank_ends():
     def one_stuck(builder, rank):
-        first = micros(builder, "first", 5, num_ops=1, tensor_size=1)
-        settings = {} if rank == 1 else {"num_ops": 1, "tensor_size": 1}
+        first = micros(builder, "first", 5, num_ops=1, tensor_size=SOME)
+        settings = {} if rank == 1 else {"num_ops": 1, "tensor_size": SOME}
         second = micros(builder, "second", 5, data=[first], **settings)
         if rank in (1, 2):
             reduce_of(builder, "sum", data=[second], group="1")
@@ -117,6 +118,17 @@ def test_no_operations_are_counted_as_nonsense():
     traces = everywhere(lambda b, rank: micros(b, "move", 1, num_ops=0, tensor_size=8))
     stop = only(stops(traces, **ROOFLINE))
     assert (stop.kind, *end([stop], traces)) == ("counts nonsense", (0,), (ALL_FIGURES,) * 4)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("size", "aborts"), [(1599, True), (1600, False)])  # at 1600 GB/s
+def test_time_has_to_move_on_at_the_start(version, size, aborts):
+    def build(builder, rank):
+        first = micros(builder, "first", 1, num_ops=1, tensor_size=size)
+        micros(builder, "second", 1, num_ops=1, tensor_size=1, data=[first])
+
+    found = stops(everywhere(build), version, **ROOFLINE)
+    assert [stop.exit_codes for stop in found] == [(-6,)] * aborts
 
 
 def test_main_loses_statistics_of_ranks_with_host_nodes():
