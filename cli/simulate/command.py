@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -142,6 +143,14 @@ SHOW: dict[str, Callable[..., None]] = {
     "fairly. Without, it takes the time that it takes alone.",
 )
 @options.option(
+    "--astra-sim/--no-astra-sim",
+    "beside",
+    section=MACHINE,
+    default=True,
+    show_default=True,
+    help="Also say what ASTRA-sim would on the same network, and why (up to 100,000 nodes).",
+)
+@options.option(
     "--virtual-pipeline",
     section=MACHINE,
     type=click.IntRange(1, 10_000),
@@ -201,7 +210,13 @@ SHOW: dict[str, Callable[..., None]] = {
 @options.json_option
 @options.verbosity_options
 def simulate_command(
-    workload: str, by: str, output: str | None, timeline: str | None, as_json: bool, **given: Any
+    workload: str,
+    by: str,
+    output: str | None,
+    timeline: str | None,
+    beside: bool,
+    as_json: bool,
+    **given: Any,
 ) -> None:
     """Run a workload, driven by its dependencies, on a network.
 
@@ -243,7 +258,8 @@ def simulate_command(
         write_figures(run, result, output)
     if timeline is not None and run.traces is not None:
         write_tracks(run.traces, result, timeline)
-    SHOW.get(run.engine.name, show_simulation)(run, result, by, as_json)
+    show = SHOW.get(run.engine.name, partial(show_simulation, beside=beside))
+    show(run, result, by, as_json)
 
 
 def _no_lines(choice: Choice, by: str) -> str:

@@ -152,6 +152,8 @@ class Run:
         What keeps the simulator that is repeated from a good end.
     version : AstraVersion, optional
         State of that simulator.
+    costs : Costs, optional
+        Cost model of execution traces.
     traces : TraceSet, optional
     devices : int, optional
         Of an AICB text.
@@ -165,6 +167,7 @@ class Run:
     notes: tuple[str, ...] = ()
     stops: tuple[Stop, ...] = ()
     version: AstraVersion | None = None
+    costs: Costs | None = None
     traces: TraceSet | None = None
     devices: int | None = None
 
@@ -340,7 +343,8 @@ def _run_traces(
         notes,
         stops,
         version,
-        traces=traces,
+        costs,
+        traces,
     )
 
 
