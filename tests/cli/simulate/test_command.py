@@ -190,6 +190,17 @@ def test_models_engines_and_hardware_are_different_runs(folder: Path) -> None:
     assert simulate("step", *H100, "--streams", "per-group").exit_code == 0
 
 
+def test_hardware_says_what_astra_sim_would_unless_told_not_to(folder: Path) -> None:
+    lines = simulate("step", *H100).stdout.splitlines()
+    assert lines[-1].startswith("astra-sim@main on this hardware's network")
+    assert "astra-sim@" not in simulate("step", *H100, "--no-astra-sim").stdout
+    found = document("step", *H100)
+    difference = sum(found["astra_sim"]["ours_is_longer_by"].values())
+    assert found["astra_sim"]["wall_time"] + difference == pytest.approx(found["wall_time"])
+    assert "astra_sim" not in document("step", *H100, "--no-astra-sim")
+    assert "astra_sim" not in document("step", *ASTRA)
+
+
 def test_with_contention_says_so_and_is_never_faster(folder: Path) -> None:
     alone, shared = document("step", *H100), document("step", *H100, "--contention")
     assert shared.pop("contention") == "max-min fair"
