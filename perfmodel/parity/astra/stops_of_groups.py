@@ -118,11 +118,18 @@ def _rank_stops(
 ) -> Iterator[tuple[str, Stop]]:
     """Yield what a rank's collectives do, each with a short name of the reason."""
     small: list[tuple[str, int]] = []
+    usual = system.endpoint_delay_nanoseconds > 0 and not any(
+        "oubling" in name for kind in SIMULATED for name in system.implementation(kind)
+    )
     for use in uses:
-        text = node_text(trace, use.position, rank)
         name = trace.group_names[use.group] if use.group != EVERYBODY else ""
         everybody = name == "" or (name == "0" and name not in traces.groups)
         members = range(traces.devices) if everybody else traces.groups.get(name)
+        if usual and use.flags is None and members and len(members) > 1 and rank in members:
+            if len(members) < network.devices:
+                small.append((use.kind, use.group))
+            continue
+        text = node_text(trace, use.position, rank)
         if members is None:  # Workload.cc, extract_comm_group
             yield (
                 "unknown",

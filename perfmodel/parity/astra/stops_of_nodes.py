@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perfmodel.base.collectives import TRACED
-from perfmodel.base.columns import Flags
+from perfmodel.base.columns import Flags, Integers
 from perfmodel.formats.astra.records import AstraSystem
 from perfmodel.parity.astra.costs import BROADCAST, RUN
 from perfmodel.parity.astra.endings import (
@@ -34,6 +34,7 @@ from perfmodel.trace import (
     MEM_STORE,
     METADATA,
     NODE_KINDS,
+    PEERS,
     RECEIVE,
     SEND,
     OtherPeers,
@@ -73,6 +74,7 @@ def node_stops(traces: TraceSet, system: AstraSystem, version: AstraVersion) -> 
     """Yield a stop for every reason, with the ranks that have it."""
     found: dict[str, tuple[Stop, list[int]]] = {}
     known: dict[tuple[int, ...], list[Stop]] = {}
+    nodes: dict[tuple[int, ...], Integers] = {}
     balance = np.zeros(1, np.uint64)
     for rank, part in enumerate(traces.parts):
         trace = part.trace if isinstance(part, OtherPeers) else part
@@ -82,8 +84,9 @@ def node_stops(traces: TraceSet, system: AstraSystem, version: AstraVersion) -> 
                 _stop(rank, trace, rule, system) for rule in _rules(trace, system, version)
             ]
             known[key] += _statistics_stops(rank, trace, version)
-        messages = _messages(rank, part, trace)
-        peers = _peer_rules(rank, messages, traces.devices)
+            nodes[key] = _message_nodes(trace)
+        messages = _messages(rank, part, nodes[key])
+        peers = _peer_rules(rank, trace, messages, traces.devices)
         for stop in (*known[key], *(_stop(rank, trace, rule, system) for rule in peers)):
             found.setdefault(stop.remedy, (stop, []))[1].append(rank)
         balance += _mixed(messages)
@@ -221,36 +224,50 @@ def _other_rules(trace: Trace, system: AstraSystem, version: AstraVersion) -> It
 
 
 class Messages(NamedTuple):
-    """Ends of messages of a rank, by node: who sends, who receives; 0 where there is none."""
+    """Ends of the messages of a rank.
 
-    nodes: Flags
+    Attributes
+    ----------
+    nodes : int64[messages]
+        Positions.
+    sends : bool[messages]
+    source, destination, tag, size : integers[messages]
+    """
+
+    nodes: Integers
     sends: Flags
     source: Any
     destination: Any
     tag: Any
-    size: Any
+    size: Integers
 
 
-def _messages(rank: int, part: Trace | OtherPeers, trace: Trace) -> Messages | None:
+def _message_nodes(trace: Trace) -> Integers:
+    """Return the positions of messages."""
+    return np.flatnonzero(np.isin(trace.kinds, (SEND, RECEIVE)) & ~on_host(trace))
+
+
+def _messages(rank: int, part: Trace | OtherPeers, nodes: Integers) -> Messages | None:
     """Return a rank's messages; the side that a node does not state is its own."""
-    nodes = np.isin(trace.kinds, (SEND, RECEIVE)) & ~on_host(trace)
-    if not nodes.any():
+    if not nodes.size:
         return None
-    sends = trace.kinds == SEND
-    source, destination = trace.source, trace.destination
     if isinstance(part, OtherPeers):
-        source, destination = part.column("source"), part.column("destination")
+        trace = part.trace
+        source, destination = (part.column(name)[nodes] for name in PEERS)
+    else:
+        trace, source, destination = part, part.source[nodes], part.destination[nodes]
+    sends = trace.kinds[nodes] == SEND
     return Messages(
         nodes,
         sends,
         np.where(sends & (source == ABSENT), rank, source),
         np.where(~sends & (destination == ABSENT), rank, destination),
-        trace.tag,
-        trace.communication_size,
+        trace.tag[nodes],
+        trace.communication_size[nodes],
     )
 
 
-def _peer_rules(rank: int, messages: Messages | None, ranks: int) -> Iterator[Rule]:
+def _peer_rules(rank: int, trace: Trace, messages: Messages | None, ranks: int) -> Iterator[Rule]:
     """Yield where messages have ends that the simulator refuses: Workload.cc, issue_send_comm."""
     if messages is None:
         return
@@ -272,8 +289,10 @@ def _peer_rules(rank: int, messages: Messages | None, ranks: int) -> Iterator[Ru
             "send to other ranks",
         ),
     ):
-        if (nodes & wrong).any():
-            yield Rule(nodes & wrong, does, reason, remedy)
+        if wrong.any():
+            flags = np.zeros(trace.nodes, np.bool_)
+            flags[nodes[wrong]] = True
+            yield Rule(flags, does, reason, remedy)
 
 
 def _mixed(messages: Messages | None) -> Any:
@@ -281,13 +300,12 @@ def _mixed(messages: Messages | None) -> Any:
     total = np.zeros(1, np.uint64)
     if messages is None:
         return total
-    nodes, sends = messages.nodes, messages.sends
-    mixed = np.zeros(int(nodes.sum()), np.uint64)
+    mixed = np.zeros(len(messages.nodes), np.uint64)
     for column in messages[2:]:
-        mixed = (mixed ^ column[nodes].astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+        mixed = (mixed ^ column.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(29)
-    total += mixed[sends[nodes]].sum(dtype=np.uint64)  # arrays wrap around without a warning
-    total -= mixed[~sends[nodes]].sum(dtype=np.uint64)
+    total += mixed[messages.sends].sum(dtype=np.uint64)  # arrays wrap around without a warning
+    total -= mixed[~messages.sends].sum(dtype=np.uint64)
     return total
 
 
@@ -300,12 +318,11 @@ def _unsent(traces: TraceSet) -> Iterator[Stop]:
     received: list[tuple[int, int, tuple[int, ...]]] = []
     for rank, part in enumerate(traces.parts):
         trace = part.trace if isinstance(part, OtherPeers) else part
-        messages = _messages(rank, part, trace)
+        messages = _messages(rank, part, _message_nodes(trace))
         if messages is not None:
-            rows = np.flatnonzero(messages.nodes)
-            keys = zip(*(column[rows].tolist() for column in messages[2:]), strict=True)
-            for row, key in zip(rows.tolist(), keys, strict=True):
-                if messages.sends[row]:
+            keys = zip(*(column.tolist() for column in messages[2:]), strict=True)
+            for row, sends, key in zip(*(c.tolist() for c in messages[:2]), keys, strict=True):
+                if sends:
                     sent[key] += 1
                 else:
                     received.append((rank, row, key))
