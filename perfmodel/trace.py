@@ -172,6 +172,9 @@ class Trace:
     whole_microseconds : bool
         Its format knows whole microseconds alone: simulators of such files see durations rounded,
         whatever `duration` says.
+    unlisted : (int, int)
+        Positions of the first nodes whose file has no attribute `inputs` and no `outputs`, not
+        even one that lists nothing; `ABSENT`: all have one, or it is not from such a file.
     tensors : sequence of (str, int)
         Name and size [B].
     other : mapping of int to mapping of str to object
@@ -207,6 +210,7 @@ class Trace:
     involved_dimensions: tuple[tuple[bool, ...], ...] = ()
     involved_attributes: tuple[str, ...] = field(default=(), compare=False)
     whole_microseconds: bool = field(default=False, compare=False)
+    unlisted: tuple[int, int] = field(default=(ABSENT, ABSENT), compare=False)
     tensors: Sequence[tuple[str, int]] = ()
     other: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)

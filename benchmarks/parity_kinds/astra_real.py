@@ -3,7 +3,7 @@
 ``compare(folder)`` reads ``real_runs.csv`` (one line per run and rank) and, beside it, the traces
 as a folder or packed (``traces.tar.xz``): ``TRACES/CASE/`` with one workload each, and
 ``config/`` with networks and systems. A run is exact where every figure that the simulator
-printed of every rank is ours too, to the nanosecond, and where we say the same of how it ends.
+printed of every rank is ours too, to the nanosecond; where it printed none, if we foresee that.
 """
 
 from __future__ import annotations
@@ -25,6 +25,15 @@ from perfmodel.convert.opening import open_traces
 from perfmodel.convert.recognise import workload_kind
 from perfmodel.formats.astra.network import read_network, read_system
 from perfmodel.parity.astra.costs import AstraCosts
+from perfmodel.parity.astra.endings import (
+    ALL_FIGURES,
+    NO_FIGURES,
+    WALL_TIME,
+    Ending,
+    Stop,
+    expected_end,
+)
+from perfmodel.parity.astra.stops import find_stops
 from perfmodel.parity.astra.versions import SIMULATOR, astra_version
 from perfmodel.simulation.result import Simulation
 from perfmodel.simulation.run import simulate
@@ -57,14 +66,21 @@ class Outcome:
     reason : str
         Why nothing was compared.
     ended_alike : bool
-        Whether the simulator ended as predicted: well, without statistics, or by a signal.
+        Whether the exit code is one of those that are foreseen, and whether of every rank those
+        figures are printed that are.
+    likeliest : bool
+        The exit code is the likeliest of them.
+    stopped : str
+        What the simulator did instead of a good end, as foreseen.
     """
 
     cells: dict[str, str]
     error: float | None = None
     wall_error: float | None = None
     reason: str = ""
-    ended_alike: bool = True
+    ended_alike: bool = False
+    likeliest: bool = False
+    stopped: str = ""
     by_figure: dict[str, float] = field(default_factory=dict)
 
 
@@ -80,7 +96,8 @@ def compare(path: Path) -> dict[str, Any]:
     dict
         ``kind``, ``rows`` (lines), ``count`` (runs compared), ``exact`` (runs with every figure
         of every rank equal), ``worst_relative_error`` and ``median_relative_error`` of runs,
-        the worst ``by_figure``, ``ended_alike``, ``uncovered`` (reason to runs) and ``groups``.
+        the worst ``by_figure``, ``ended_alike``, ``likeliest_exit_code``, ``stops`` (kind to runs),
+        ``uncovered`` (reason to runs) and ``groups``.
 
     Raises
     ------
@@ -110,7 +127,8 @@ def compare(path: Path) -> dict[str, Any]:
         **summary(outcomes),
         "by_figure": figures,
         "uncovered": dict(Counter(item.reason for item in outcomes if item.error is None)),
-        "ended_alike": sum(item.ended_alike for item in outcomes),
+        "likeliest_exit_code": sum(item.likeliest for item in outcomes),
+        "stops": dict(Counter(item.stopped for item in outcomes if item.stopped)),
         "worst_wall_error": max(
             (item.wall_error for item in outcomes if item.wall_error is not None), default=None
         ),
@@ -126,6 +144,7 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "runs": len(outcomes),
         "count": len(errors),
         "exact": errors.count(0.0),
+        "ended_alike": sum(item.ended_alike for item in outcomes),
         **worst_and_median(errors),
     }
 
@@ -149,6 +168,7 @@ def outcome(folder: Path, lines: Sequence[tuple[str, Row]]) -> Outcome:
     cells = dict(lines[0][1])
     cells["network kind"] = cells["network"].partition("_")[0].removesuffix(".yml")
     found = Outcome(cells)
+    printed = [printed_figures(row) for _, row in lines]
     try:
         traces = _traces(folder / cells["traces"] / cells["case"])
         costs = AstraCosts(
@@ -157,6 +177,14 @@ def outcome(folder: Path, lines: Sequence[tuple[str, Row]]) -> Outcome:
             cells["engine"].replace("_", "-"),
             astra_version(f"{SIMULATOR}@{cells['version']}"),
         )
+        stops = find_stops(traces, costs.network, costs.system, costs.version, costs.engine)
+        compare_ends(found, stops, expected_end(stops, traces.devices), lines, printed)
+        if set(printed) == {NO_FIGURES}:
+            if found.ended_alike:
+                found.error = 0.0
+            else:
+                found.reason = "no figures, which is not foreseen"
+            return found
         result = simulate(traces, costs)
     except PerfModelError as error:
         found.reason = str(error)
@@ -166,6 +194,43 @@ def outcome(folder: Path, lines: Sequence[tuple[str, Row]]) -> Outcome:
     found.error = max(found.by_figure.values(), default=0.0)
     found.wall_error = found.by_figure.get("wall_ns")
     return found
+
+
+def compare_ends(
+    found: Outcome,
+    stops: Sequence[Stop],
+    end: Ending,
+    lines: Sequence[tuple[str, Row]],
+    printed: Sequence[str],
+) -> None:
+    """Say whether the run ended as foreseen."""
+    found.stopped = ", ".join(dict.fromkeys(stop.kind for stop in stops))
+    code = exit_code(*lines[0])
+    alike = all(
+        not row["rank"] or shown == end.printed[_whole(where, row, "rank")]
+        for (where, row), shown in zip(lines, printed, strict=True)
+    )
+    found.ended_alike = alike and (code in end.exit_codes if end.exit_codes else code is None)
+    found.likeliest = (code,) == end.exit_codes[:1]
+
+
+def printed_figures(row: Row) -> str:
+    """Return which figures of a rank the simulator printed, as `Stop.printed` says it."""
+    if not row["wall_ns"]:
+        return NO_FIGURES
+    return ALL_FIGURES if row["gpu_ns"] or row["communication_ns"] else WALL_TIME
+
+
+def exit_code(where: str, row: Row) -> int | None:
+    """Return an exit code, negative for a signal; None: it was stopped, for it did not end."""
+    text = row["exit_code"]
+    if text in ("", "124", "137", "-9", "timeout"):
+        return None
+    try:
+        code = int(text)
+    except ValueError:
+        raise FormatError(f"{where}: exit_code '{text}' should be a whole number") from None
+    return 128 - code if 128 < code < 192 else code
 
 
 @lru_cache(maxsize=4)
@@ -183,6 +248,8 @@ def errors(result: Simulation, lines: Iterable[tuple[str, Row]]) -> Iterator[tup
     """Yield the relative error of every figure that the simulator printed of every rank."""
     ticks = {column: result.ticks(name) for column, name in FIGURES.items()}
     for where, cells in lines:
+        if printed_figures(cells) == NO_FIGURES:
+            continue
         rank = _whole(where, cells, "rank")
         for column, ours in ticks.items():
             if cells[column] == "":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -82,6 +83,13 @@ SHOW: dict[str, Callable[..., None]] = {
     "2026), which is the default.",
 )
 @options.option(
+    "--strict",
+    section=ASTRA,
+    is_flag=True,
+    help="Stop, with exit code 2, where it would not end well: where it refuses the files, "
+    "aborts, never ends or loses its statistics. Without, a warning says so.",
+)
+@options.option(
     "--issue-order",
     section=ASTRA,
     type=click.Choice(["identifier", "hash"]),
@@ -133,6 +141,14 @@ SHOW: dict[str, Callable[..., None]] = {
     is_flag=True,
     help="Communication that runs at the same time shares the ports of its devices, max-min "
     "fairly. Without, it takes the time that it takes alone.",
+)
+@options.option(
+    "--astra-sim/--no-astra-sim",
+    "beside",
+    section=MACHINE,
+    default=True,
+    show_default=True,
+    help="Also say what ASTRA-sim would on the same network, and why (up to 100,000 nodes).",
 )
 @options.option(
     "--virtual-pipeline",
@@ -194,7 +210,13 @@ SHOW: dict[str, Callable[..., None]] = {
 @options.json_option
 @options.verbosity_options
 def simulate_command(
-    workload: str, by: str, output: str | None, timeline: str | None, as_json: bool, **given: Any
+    workload: str,
+    by: str,
+    output: str | None,
+    timeline: str | None,
+    beside: bool,
+    as_json: bool,
+    **given: Any,
 ) -> None:
     """Run a workload, driven by its dependencies, on a network.
 
@@ -227,13 +249,17 @@ def simulate_command(
         run = choice.prepare(tell)
     for note in run.notes:
         remark(f"note: {note}")
+    if run.version is not None:
+        for stop in run.stops:
+            remark(f"warning: {stop.line(run.version)}")
     with activity(run.doing):
         result = run.compute()
     if output is not None:
         write_figures(run, result, output)
     if timeline is not None and run.traces is not None:
         write_tracks(run.traces, result, timeline)
-    SHOW.get(run.engine.name, show_simulation)(run, result, by, as_json)
+    show = SHOW.get(run.engine.name, partial(show_simulation, beside=beside))
+    show(run, result, by, as_json)
 
 
 def _no_lines(choice: Choice, by: str) -> str:

@@ -7,11 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from perfmodel.base.errors import PerfModelError
 from perfmodel.base.units import counted, format_si, format_time
 from perfmodel.base.variables import PHASES
-from perfmodel.cli.shared.printing import activity, heading, print_json, remark, share, table
+from perfmodel.cli.shared.printing import (
+    activity,
+    detail,
+    heading,
+    print_json,
+    remark,
+    share,
+    table,
+)
 
 if TYPE_CHECKING:
+    from perfmodel.parity.astra.beside import Beside
     from perfmodel.parity.astra_text.native import NativeResult
     from perfmodel.parity.engines import Run
     from perfmodel.parity.simai.step import SimaiResult
@@ -35,12 +45,20 @@ SHOWN = (
 )
 
 
-def show_simulation(run: Run, result: Simulation, by: str, as_json: bool) -> None:
-    """Print a simulation of execution traces."""
+def show_simulation(
+    run: Run, result: Simulation, by: str, as_json: bool, beside: bool = True
+) -> None:
+    """Print a simulation of execution traces; `beside`: and what ASTRA-sim would say."""
     summary = result.summary()
+    other = _beside(run, result) if beside else None
     if as_json:
         named = {"schema_version": SCHEMA_VERSION, "workload": run.workload, "on": run.where}
         document: dict[str, Any] = named | summary
+        if run.version is not None:
+            document["simulator"] = str(run.version)
+            document["stops"] = [stop.document() for stop in run.stops]
+        if other is not None:
+            document["astra_sim"] = other.document()
         if by == "rank":
             document["by_rank"] = [_rank_row(result, rank) for rank in _distinct(result)]
         print_json(document)
@@ -74,6 +92,24 @@ def show_simulation(run: Run, result: Simulation, by: str, as_json: bool) -> Non
             ]
             rows.append(["messages", *messages])
         click.echo(table(["all ranks", "count", "bytes"], rows))
+    if other is not None:
+        click.echo(f"\n{other.line()}")
+
+
+def _beside(run: Run, result: Simulation) -> Beside | None:
+    """Return ASTRA-sim's answer beside that of our own models, where it has one."""
+    from perfmodel.parity.astra.beside import beside_astra_sim, worth_it
+    from perfmodel.simulation.hardware_costs import HardwareCosts
+
+    if run.engine.name != "hardware" or run.traces is None or not worth_it(run.traces):
+        return None
+    if not isinstance(run.costs, HardwareCosts):
+        return None
+    try:
+        return beside_astra_sim(run.traces, run.costs, result)
+    except PerfModelError as error:
+        detail(f"ASTRA-sim has no answer: {error}")
+        return None
 
 
 def check_outputs(output: str | None, timeline: str | None) -> None:

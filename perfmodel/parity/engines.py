@@ -25,17 +25,20 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.base.errors import HardwareError, StrategyError, did_you_mean
+from perfmodel.base.errors import FormatError, HardwareError, StrategyError, did_you_mean
 from perfmodel.base.options import refuse_unused
 from perfmodel.base.units import counted
-from perfmodel.convert.opening import INPUT_PURPOSES, check_input_options, open_traces
-from perfmodel.convert.recognise import AICB_TEXT, ASTRA_TEXT, workload_kind
+from perfmodel.convert.opening import INPUT_PURPOSES, check_input_options, open_traces, rank_files
+from perfmodel.convert.profiler_files import RANK_PLACE
+from perfmodel.convert.recognise import AICB_TEXT, ASTRA_TEXT, CHAKRA, CHAKRA_JSON, workload_kind
 from perfmodel.convert.summary import trace_remarks
 from perfmodel.parity.astra.versions import SIMULATOR
 
 if TYPE_CHECKING:
     from perfmodel.formats.aicb.text import AicbWorkload
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.parity.astra.endings import Stop
+    from perfmodel.parity.astra.versions import AstraVersion
     from perfmodel.simulation.costs import Costs
     from perfmodel.trace import TraceSet
 
@@ -59,6 +62,8 @@ class RunOptions:
         Which backend of ASTRA-sim is repeated.
     simulator : str
         Which state of it: see `perfmodel.parity.astra.versions.astra_version`.
+    strict : bool
+        Refuse what it would not bring to a good end; else that is said in `Run.stops`.
     issue_order : {"identifier", "hash"}
         See `perfmodel.simulation.run.simulate`.
     queues_per_dimension : int
@@ -88,6 +93,7 @@ class RunOptions:
     model: str = "exact"
     engine: str = "congestion-unaware"
     simulator: str = SIMULATOR
+    strict: bool = False
     issue_order: str = "identifier"
     queues_per_dimension: int = 1
     hardware: str | Hardware | None = None
@@ -108,7 +114,7 @@ OPTION_NAMES = tuple(field.name for field in fields(RunOptions))
 
 PURPOSES: Mapping[str, tuple[str, ...]] = {
     "runs with --network and --system": ("network", "system", "model"),
-    "runs as ASTRA-sim on network.yml": ("engine", "simulator", "issue_order"),
+    "runs as ASTRA-sim on network.yml": ("engine", "simulator", "strict", "issue_order"),
     "ASTRA-sim texts on the files of ASTRA-sim 1.0": ("queues_per_dimension",),
     "execution traces": ("timeline",),
     "execution traces and AICB texts": ("hardware",),
@@ -142,6 +148,12 @@ class Run:
         Does it: returns a `Simulation`, `NativeResult`, `ModeComparison` or `SimaiResult`.
     notes : tuple of str
         What the user should know of how the workload was understood.
+    stops : tuple of Stop
+        What keeps the simulator that is repeated from a good end.
+    version : AstraVersion, optional
+        State of that simulator.
+    costs : Costs, optional
+        Cost model of execution traces.
     traces : TraceSet, optional
     devices : int, optional
         Of an AICB text.
@@ -153,6 +165,9 @@ class Run:
     doing: str
     compute: Callable[[], Any]
     notes: tuple[str, ...] = ()
+    stops: tuple[Stop, ...] = ()
+    version: AstraVersion | None = None
+    costs: Costs | None = None
     traces: TraceSet | None = None
     devices: int | None = None
 
@@ -318,6 +333,7 @@ def _run_traces(
             "(--devices N runs N like it)",
         )
     notes += tuple(trace_remarks(traces))
+    stops, version = _stops(workload, kind, options, traces, costs)
     return Run(
         engine,
         workload,
@@ -325,8 +341,47 @@ def _run_traces(
         f"running {counted(traces.nodes, 'node')} of {counted(traces.devices, 'rank')}",
         lambda: simulate(traces, costs, issue_order=options.issue_order),
         notes,
-        traces=traces,
+        stops,
+        version,
+        costs,
+        traces,
     )
+
+
+def _stops(
+    workload: str, kind: str, options: RunOptions, traces: TraceSet, costs: Costs
+) -> tuple[tuple[Stop, ...], AstraVersion | None]:
+    """Return where the real simulator would stop, or raise where we do as well."""
+    from perfmodel.parity.astra.costs import AstraCosts
+    from perfmodel.parity.astra.stops import find_stops
+
+    if not isinstance(costs, AstraCosts):
+        return (), None
+    if traces.devices > 1:
+        costs.check(traces.devices)
+    if kind in (CHAKRA, CHAKRA_JSON):
+        _refuse_missing_parents(workload, traces)
+    stops = find_stops(traces, costs.network, costs.system, costs.version, costs.engine)
+    if options.strict and stops:
+        raise FormatError("--strict: " + "; and ".join(stop.line(costs.version) for stop in stops))
+    return stops, costs.version
+
+
+def _refuse_missing_parents(workload: str, traces: TraceSet) -> None:
+    """Raise where a node waits for one that is not in its file, as ASTRA-sim does."""
+    from perfmodel.formats.chakra.files import files_of_ranks
+    from perfmodel.parity.astra.stops_of_files import each_order, missing_parent
+    from perfmodel.simulation.costs import node_text
+
+    for rank, trace in each_order(traces):
+        missing = missing_parent(trace)
+        if missing is not None:
+            source = rank_files(workload) if RANK_PLACE in workload else workload
+            file = files_of_ranks(source)[0][rank]
+            raise FormatError(
+                f"{file}: {node_text(trace, missing[0])} waits for node {missing[1]}, which is "
+                "not in the trace; ASTRA-sim refuses such a file"
+            )
 
 
 def _costs(options: RunOptions) -> tuple[Costs, str, tuple[str, ...]]:
@@ -494,7 +549,7 @@ EXACT = Engine(
     "exact",
     "this run is as ASTRA-sim",
     "rank",
-    (*_FILES, "engine", "simulator", "issue_order", "timeline"),
+    (*_FILES, "engine", "simulator", "strict", "issue_order", "timeline"),
     _run_traces,
 )
 PHYSICAL = Engine(

@@ -50,7 +50,7 @@ def test_handwritten_files_equal_the_simulator(development_table, case):
         [table.parent / f"{case}.{rank}.et" for rank in range(network.devices)],
         None if groups == "empty" else table.parent / groups,
     )
-    result = simulate(traces, AstraCosts(network, system))
+    result = simulate(traces, AstraCosts(network, system, version="astra-sim@af2492b"))
     assert len(rows) == network.devices
     for row in rows:
         for column, name in FIGURE_COLUMNS.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,16 @@ import pytest
 from perfmodel.base.errors import FormatError, HardwareError, StrategyError
 from perfmodel.cli.simulate.command import SHOW, simulate_command
 from perfmodel.convert.opening import INPUT_PURPOSES
+from perfmodel.formats.chakra.files import write_traces
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.parity import engines
 from perfmodel.parity.engines import Engine, RunOptions, choose_engine, run_workload
-from perfmodel.trace import TraceSet
+from perfmodel.trace import COMPUTE, TraceBuilder, TraceSet
 from tests.cli.simulate.test_command import (
     AICB,
     ALL_REDUCE,
     MICRO,
+    step,
 )
 
 ENGINES = {value.name: value for value in vars(engines).values() if isinstance(value, Engine)}
@@ -139,3 +142,30 @@ def test_every_option_has_a_purpose_and_an_engine() -> None:
     used = {name for engine in ENGINES.values() for name in engine.options}
     assert explained - read <= used
     assert set(SHOW) == {engine.name for engine in ENGINES.values() if engine.lines == "layer"}
+
+
+def test_what_the_real_simulator_would_not_end_well_is_said_or_refused(run_files: Path) -> None:
+    """The files of `write_traces` state no attribute `inputs` where there are none."""
+    write_traces(step(16), "whole")
+    system = json.loads(Path("system.json").read_text(encoding="utf-8"))
+    Path("tracked.json").write_text(json.dumps(system | {"track-local-mem": 1}), encoding="utf-8")
+    files = TRACES | {"system": "tracked.json"}
+    run = choose_engine("whole", **files).prepare()
+    assert str(run.version) == "astra-sim@main"
+    assert [stop.kind for stop in run.stops] == ["never ends"]
+    assert not choose_engine("whole", **TRACES).prepare().stops
+    assert run_workload("whole", **TRACES, strict=True)
+    with pytest.raises(FormatError, match=r"--strict: astra-sim@main never ends: .* 'inputs'"):
+        choose_engine("whole", **files, strict=True).prepare()
+    with pytest.raises(StrategyError, match="--strict is for runs as ASTRA-sim"):
+        choose_engine("step", hardware="dgx-h100", strict=True)
+
+
+def test_parents_that_are_missing_are_refused_as_astra_sim_does(run_files: Path) -> None:
+    """Such control parents of a recording are ignored by our own models alone."""
+    builder = TraceBuilder()
+    builder.add("work", COMPUTE, duration=1e-6, control=[7])
+    traces = TraceSet((builder.build({"schema": "recorded"}),) * 16)
+    write_traces(traces, "missing")
+    with pytest.raises(FormatError, match=r"missing\.0\.et: node 0 \(work\) waits for node 7"):
+        run_workload("missing", **TRACES)

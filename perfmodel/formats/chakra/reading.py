@@ -95,7 +95,7 @@ def read_nodes(
 
     count = len(nodes.starts)
     other: Other = {}
-    stated = nodes.content
+    as_read = nodes
     with kernel_work(wire_nodes=count):
         at, rare, lengths = numbers(kernel.COUNTS), numbers(count), numbers(4 * count)
         _count(nodes, np.arange(count), False, lengths, at, rare)
@@ -141,7 +141,8 @@ def read_nodes(
         outputs=Ragged(offsets[kernel.OUTPUTS], lists.outputs),
         group_names=tuple(text.decode() for text in groups),
         involved_dimensions=tuple(tuple(map(bool, text)) for text in flags),
-        involved_attributes=_involved_attributes(stated) if flags else (),
+        involved_attributes=_involved_attributes(as_read.content) if flags else (),
+        unlisted=(_unlisted(as_read, b"inputs"), _unlisted(as_read, b"outputs")),
         tensors=NamedSizes(tensor_names, pairs[::2].copy(), pairs[1::2].copy()),
         other=other,
         metadata=metadata,
@@ -154,6 +155,17 @@ def _involved_attributes(content: bytes) -> tuple[str, ...]:
     return tuple(
         name for name in INVOLVED if bytes([ATTRIBUTE_NAME, len(name)]) + name.encode() in content
     )
+
+
+def _unlisted(nodes: Nodes, name: bytes) -> int:
+    """Return the position of the first node without an attribute of a name, or `ABSENT`."""
+    attribute = bytes([ATTRIBUTE_NAME, len(name)]) + name
+    found = nodes.content.count(attribute)
+    if found in (0, len(nodes.starts)):
+        return ABSENT if found == len(nodes.starts) else 0
+    bounds = zip(nodes.starts.tolist(), nodes.ends.tolist(), strict=True)
+    missing = (at for at, (a, b) in enumerate(bounds) if nodes.content.find(attribute, a, b) < 0)
+    return next(missing, ABSENT)
 
 
 _KINDS = {name: kind for name, kind, _ in SCALARS}

@@ -29,7 +29,7 @@ from perfmodel.simulation.costs import (
     on_host,
     states_collective,
 )
-from perfmodel.trace import ABSENT, COMPUTE, MEM_LOAD, MEM_STORE, Trace
+from perfmodel.trace import ABSENT, COMPUTE, EVERYBODY, MEM_LOAD, MEM_STORE, Trace
 
 # The collectives that ASTRA-sim runs, in the order of traces: W issue_comm.
 RUN = tuple(name for name in TRACED if name in SIMULATED)
@@ -90,7 +90,7 @@ class AstraCosts:
                 "unsupported collective of ASTRA-sim; it runs " + ", ".join((*RUN, "broadcast"))
             )
         check_sizes(trace, states & known)
-        check_involved(trace, states & known, self.network.dimensions)
+        check_involved(trace, states & known & self._reads_involved(trace), self.network.dimensions)
         flags: Flags = states & known
         return flags
 
@@ -145,6 +145,14 @@ class AstraCosts:
         )
         costs.operation_intensity[rows] = intensity
         return costs
+
+    def _reads_involved(self, trace: Trace) -> Flags:
+        """Tell where a collective's own dimensions count, if it states any."""
+        attributes = trace.involved_attributes
+        if attributes and self.version.dimensions_attribute not in attributes:
+            return np.zeros(trace.nodes, np.bool_)
+        flags: Flags = (trace.group == EVERYBODY) | self.version.dimensions_override_group
+        return flags
 
     def restriction(
         self, flags: tuple[bool, ...] | None, attributes: tuple[str, ...], in_group: bool

@@ -31,7 +31,7 @@ def comparison(script):
     return script.load("parity_kinds.astra_real")
 
 
-def folder(path, walls=WALLS, packed=False):
+def folder(path, walls=WALLS, code=0, packed=False):
     """Return a folder with one case on one network, as the reference has it."""
     place = path / ("content" if packed else "")
     (place / "config").mkdir(parents=True)
@@ -70,7 +70,7 @@ def folder(path, walls=WALLS, packed=False):
         )
         for rank, wall in enumerate(walls):
             run = ["as_written", "late", "ring_4.yml", "r1.json", "congestion_unaware", "af2492b"]
-            rows.writerow([*run, 0, rank, wall, "", 1000 * LATE[rank], ""])
+            rows.writerow([*run, code, rank, wall, "", wall and 1000 * LATE[rank], ""])
     return path
 
 
@@ -98,6 +98,31 @@ def test_what_cannot_be_compared_is_said(comparison, tmp_path, wall, error, word
     where = tmp_path / "empty" if wall is None else folder(tmp_path, (wall, *WALLS[1:]))
     with pytest.raises(error, match=words):
         comparison.compare(where)
+
+
+@pytest.mark.parametrize(
+    ("code", "walls", "alike", "exact"),
+    [
+        ("0", WALLS, 1, 1),
+        ("-6", WALLS, 0, 1),
+        ("134", ("",) * 4, 0, 0),  # no figures, which is not foreseen
+        ("0", ("", *WALLS[1:]), 0, 1),
+    ],
+)
+def test_an_end_that_is_not_foreseen_is_counted(comparison, tmp_path, code, walls, alike, exact):
+    place = folder(tmp_path, walls, code)
+    found = comparison.compare(place)
+    assert (found["ended_alike"], found["exact"]) == (alike, exact)
+    assert found["groups"]["version"]["af2492b"]["ended_alike"] == alike
+
+
+def test_a_run_without_figures_is_exact_where_that_is_foreseen(comparison, tmp_path):
+    place = folder(tmp_path, ("",) * 4)
+    system = place / "config/r1.json"
+    system.write_text(SYSTEM.replace("{", '{"track-local-mem": 1, ', 1), encoding="utf-8")
+    found = comparison.compare(place)
+    assert (found["ended_alike"], found["count"], found["exact"]) == (1, 1, 1)
+    assert found["stops"] == {"never ends": 1}
 
 
 def test_development_runs_without_congestion_are_exact(comparison):

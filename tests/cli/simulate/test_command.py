@@ -117,6 +117,24 @@ H100 = ("--hardware", "dgx-h100")
 # ---------------------------------------------------------------- traces
 
 
+def test_strict_stops_where_the_real_simulator_does_and_writes_nothing(folder: Path) -> None:
+    tracked = json.loads((folder / "system.json").read_text()) | {"track-local-mem": 1}
+    (folder / "tracked.json").write_text(json.dumps(tracked), encoding="utf-8")
+    files = ("step", "--network", "network.yml", "--system", "tracked.json", "-o", "run.nc")
+    warned = simulate(*files)
+    assert warned.exit_code == 0
+    assert warned.stderr.startswith("warning: astra-sim@main never ends: rank 0, node 0 (mul)")
+    (folder / "run.nc").unlink()
+    refused = simulate(*files, "--strict")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "--strict: astra-sim@main never ends" in refused.stderr
+    assert not (folder / "run.nc").exists()
+    found = document(*files[:-2])
+    assert found["simulator"] == "astra-sim@main"
+    assert [(stop["kind"], stop["exit_codes"]) for stop in found["stops"]] == [("never ends", [0])]
+    assert document("step", *ASTRA)["stops"] == []
+
+
 def test_the_table_names_every_figure_and_all_ranks_together(folder: Path) -> None:
     result = simulate("step", *ASTRA)
     assert result.exit_code == 0, result.stderr
@@ -170,6 +188,17 @@ def test_models_engines_and_hardware_are_different_runs(folder: Path) -> None:
     assert times["slower"] > times["hardware"]
     assert "with our network model" in simulate("step", *ASTRA, "--model", "physical").stdout
     assert simulate("step", *H100, "--streams", "per-group").exit_code == 0
+
+
+def test_hardware_says_what_astra_sim_would_unless_told_not_to(folder: Path) -> None:
+    lines = simulate("step", *H100).stdout.splitlines()
+    assert lines[-1].startswith("astra-sim@main on this hardware's network")
+    assert "astra-sim@" not in simulate("step", *H100, "--no-astra-sim").stdout
+    found = document("step", *H100)
+    difference = sum(found["astra_sim"]["ours_is_longer_by"].values())
+    assert found["astra_sim"]["wall_time"] + difference == pytest.approx(found["wall_time"])
+    assert "astra_sim" not in document("step", *H100, "--no-astra-sim")
+    assert "astra_sim" not in document("step", *ASTRA)
 
 
 def test_with_contention_says_so_and_is_never_faster(folder: Path) -> None:

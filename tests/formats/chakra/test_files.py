@@ -67,6 +67,7 @@ class TestRoundTrip:
             trace = parse_trace(framed(node_with(*((name, flags) for name in names))), "t.et")
             assert trace.involved_dimensions == ((True, False),)
             assert trace.involved.tolist() == [0]
+            assert trace.involved_attributes == tuple(names)
 
     def test_sizes_with_decimals_as_stage_writes_them(self):
         texts = Attribute("string_list", ("x", "2097152000.0", "y", "7.5"))

@@ -17,7 +17,7 @@ from perfmodel.formats.chakra.messages import serialise
 from perfmodel.formats.chakra.schema import (
     Attribute,
 )
-from perfmodel.trace import COMPUTE, TraceBuilder, TraceSet
+from perfmodel.trace import ABSENT, COMPUTE, TraceBuilder, TraceSet
 from tests.formats.chakra.made import (
     EMPTY_METADATA,
     TYPES_FILE,
@@ -286,3 +286,21 @@ def test_names_of_all_readers_errors_cannot_break_a_line():
     with pytest.raises(FormatError) as error:
         builder.build().parent_positions()
     assert str(error.value) == ("node 0 (a?b?[2J) waits for node 5, which is not in the trace")
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (((), ()), (0, 0)),
+        (((b"inputs", b"outputs"), (b"inputs", b"outputs")), (ABSENT, ABSENT)),
+        (((b"inputs",), (b"inputs", b"outputs")), (ABSENT, 0)),
+        (((b"inputs", b"outputs"), (b"inputs",)), (ABSENT, 1)),
+    ],
+)
+def test_nodes_without_lists_of_tensors_are_known(names, found):
+    """An attribute that lists nothing is one: `track-local-mem` asks whether it is there."""
+    nodes = [
+        bytes([0x08, number]) + KIND + b"".join(attribute(b"", name) for name in present)
+        for number, present in enumerate(names)
+    ]
+    assert parse_trace(file_of(*nodes), "t.0.et").unlisted == found
