@@ -238,10 +238,8 @@ def measure(
             operation = prepare(shape)
             cache, free = memory()
             count = copies_of(operation.size, cache, free, arguments.warm)
-            calls = [operation.make() for _ in range(count)]
             graph = arguments.graph and operation.graph
-            with watch:
-                timing = timer.time(calls, graph)
+            timing = timer.time(operation.make, count, watch, graph)
         except (RuntimeError, TypeError, ValueError, NotImplementedError, ImportError) as error:
             reason = str(error).strip().splitlines() or [type(error).__name__]
             print(f"{label}: left out: {reason[0][:160]}", file=sys.stderr)
