@@ -27,7 +27,8 @@ from timing import Call, Timer, copies_of
 
 Shape = Mapping[str, Any]
 
-MEASURED = ("time_us", "t_min_us", "t_max_us", "repeats", "copies", "timer")
+MEASURED = ("time_us", "t_min_us", "t_max_us", "repeats", "copies", "timer", "steady")
+STEADY_WARMUP = 0.1  # seconds, after which the power limit is felt
 DEFAULT_CACHE = 128 * 2**20  # bytes, where the runtime does not tell
 MACHINE = ("device", "driver", "runtime", "torch", "measured_at")
 
@@ -255,6 +256,7 @@ def measure(
                 "repeats": timing.repeats,
                 "copies": count,
                 "timer": "graph" if graph else "events",
+                "steady": "alone" if graph and arguments.warmup >= STEADY_WARMUP else "",
                 **watch.state(),
             }
         )
