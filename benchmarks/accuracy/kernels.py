@@ -153,6 +153,12 @@ OWN = (
         ("hardware", "dtype", "regime"),
     ),
     Table(
+        "Matrix products inside a training step and alone, measured here",
+        "gemm",
+        "measured/step.csv",
+        ("steady", "hardware"),
+    ),
+    Table(
         "Attention, measured here",
         "attention",
         "measured/attention.csv",

@@ -23,7 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from state import STATE, Monitor, output_of, profile_name
-from timing import Call, Timer, copies_of
+from timing import Call, Timer, Timing, copies_of
 
 Shape = Mapping[str, Any]
 
@@ -250,10 +250,7 @@ def measure(
                 **facts,
                 **shape,
                 **operation.cells,
-                "time_us": f"{timing.median * 1e6:.6g}",
-                "t_min_us": f"{timing.low * 1e6:.6g}",
-                "t_max_us": f"{timing.high * 1e6:.6g}",
-                "repeats": timing.repeats,
+                **times_of(timing),
                 "copies": count,
                 "timer": "graph" if graph else "events",
                 "steady": "alone" if graph and arguments.warmup >= STEADY_WARMUP else "",
@@ -263,6 +260,16 @@ def measure(
         written += 1
         print(f"{number}/{len(shapes)} {label}: {timing.median * 1e6:.4g} us", file=sys.stderr)
     return written
+
+
+def times_of(timing: Timing) -> dict[str, Any]:
+    """Return the cells of a time [us]."""
+    return {
+        "time_us": f"{timing.median * 1e6:.6g}",
+        "t_min_us": f"{timing.low * 1e6:.6g}",
+        "t_max_us": f"{timing.high * 1e6:.6g}",
+        "repeats": timing.repeats,
+    }
 
 
 def run(
