@@ -70,7 +70,7 @@ def cached_share(hardware: Hardware, size: ArrayLike, copies: ArrayLike = 1.0) -
 
     fill = np.asarray(size, np.float64) / max(hardware.device.memory.l2_capacity, 1.0)
     held = 1.0 - np.minimum(fill, 1.0) ** CACHE_SHARPNESS
-    rotating = 1.0 - np.minimum(fill * copies, 1.0) ** CACHE_SHARPNESS
+    rotating = 1.0 - np.minimum(fill * np.asarray(copies, np.float64), 1.0) ** CACHE_SHARPNESS
     return rotating / np.where(held > 0.0, held, 1.0)
 
 
