@@ -3,7 +3,7 @@
     python benchmarks/update_readme.py [--families DATA/e2e] [--serving RUNS.csv]
         [--kernels DATA] [--pairs] [--speed]
 
-The published runs of this repository are always scored; the development tables and the
+The published runs and the kernels measured here are always scored; the development tables and the
 speed only where asked for. Each figure stands between two comments; the README has one line
 for each table of docs/accuracy.md. With ``--kernels``, docs/kernels.png is drawn too;
 ``--pairs`` projects the published pairs of machines and sustained rates.
@@ -158,6 +158,18 @@ def kernel_blocks(data: Path) -> tuple[str, str, str, dict[str, str]]:
     return "\n".join(lines), *whole, named
 
 
+def own_block() -> str:
+    """Return the errors of the kernels that we measured ourselves."""
+    lines = [f"| kernels {HEADER}", "|---|" + "---:|" * 7]
+    for entry in accuracy_kernels.evaluate(accuracy_kernels.OWN_FOLDER, accuracy_kernels.OWN):
+        table = entry["table"]
+        lines.append(table_line(f"**{table.title}**", entry["all"]))
+        for depth in range(1, len(table.by) + 1):
+            groups = entry[" · ".join(table.by[:depth])]
+            lines += [table_line(label, found) for label, found in groups.items()]
+    return "\n".join(lines)
+
+
 def replace_block(path: Path, name: str, block: str) -> None:
     """Put new figures between the two comments of a block."""
     pattern = rf"(<!-- {name}: [^>]* -->\n).*?(\n?<!-- end -->)"
@@ -182,6 +194,7 @@ def main() -> None:
     blocks, truth = {}, {}
     blocks["published"], found = accuracy_block(published, ["source"])
     truth[PUBLISHED] = truth_line(PUBLISHED, found)
+    blocks["own-kernels"] = own_block()
     if options.families:
         more, lines = family_blocks(options.families)
         blocks |= more

@@ -1,8 +1,9 @@
 """Print the accuracy tables of the kernel models, and draw them.
 
-    python benchmarks/accuracy/kernels.py DATA [--json] [--plot FILE.png]
+    python benchmarks/accuracy/kernels.py [DATA] [--json] [--plot FILE.png]
 
 DATA is the folder with ``measured/`` and ``primus/`` (columns of docs/calibration.md).
+Without it: our own measurements, ``benchmarks/measured/``, to which nothing is fitted.
 Errors are predicted / measured - 1 of the time; a frame of reference is named where
 measuring frameworks differ on the same shape.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,6 +143,35 @@ TABLES = (
     ),
 )
 
+# What we measured ourselves; files beside this folder.
+OWN_FOLDER = Path(__file__).resolve().parents[1]
+OWN = (
+    Table(
+        "Matrix products, measured here",
+        "gemm",
+        "measured/gemm.csv",
+        ("hardware", "dtype", "regime"),
+    ),
+    Table(
+        "Matrix products inside a training step and alone, measured here",
+        "gemm",
+        "measured/step.csv",
+        ("steady", "hardware"),
+    ),
+    Table(
+        "Attention, measured here",
+        "attention",
+        "measured/attention.csv",
+        ("hardware", "kernel", "phase"),
+    ),
+    Table(
+        "Streaming operations, measured here",
+        "stream",
+        "measured/stream.csv",
+        ("hardware", "op"),
+    ),
+)
+
 
 def split(rows: tuple[ComparedRow, ...], by: tuple[str, ...]) -> dict[str, list[ComparedRow]]:
     """Return the rows of each combination of the values of some columns."""
@@ -151,10 +182,10 @@ def split(rows: tuple[ComparedRow, ...], by: tuple[str, ...]) -> dict[str, list[
     return dict(sorted(groups.items()))
 
 
-def evaluate(data: Path) -> list[dict[str, Any]]:
+def evaluate(data: Path, tables: Sequence[Table] = TABLES) -> list[dict[str, Any]]:
     """Compare every table whose file is there."""
     found = []
-    for table in TABLES:
+    for table in tables:
         path = data / table.file
         if not path.exists():
             print(f"{path}: missing, left out", file=sys.stderr)
@@ -266,12 +297,14 @@ def draw(entries: list[dict[str, Any]], path: Path) -> None:
 def main() -> int:
     """Compare, print, draw."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("data", type=Path, help="folder with measured/ and primus/")
+    parser.add_argument(
+        "data", type=Path, nargs="?", help="folder with measured/ and primus/; else our own tables"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of Markdown")
     parser.add_argument("--plot", type=Path, help="draw predicted against measured into this file")
     options = parser.parse_args()
     try:
-        entries = evaluate(options.data)
+        entries = evaluate(options.data) if options.data else evaluate(OWN_FOLDER, OWN)
     except PerfModelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -26,7 +26,6 @@ from perfmodel.compute.gemm import gemm_times
 from perfmodel.hwprofiles import Hardware, load_hardware
 
 RATES = Path(__file__).resolve().parents[1] / "published_sustained.csv"
-ALONE = {"calibration.gemm.steady_energy_ratio": 1.0}
 
 
 @dataclass(frozen=True)
@@ -53,10 +52,10 @@ class Sustained:
         return float(getattr(self, name)) / self.published - 1.0
 
 
-def steady_rate(hardware: Hardware, precision: str, shape: str) -> float:
+def steady_rate(hardware: Hardware, precision: str, shape: str, alone: bool) -> float:
     """Return the rate of a product under a load that lasts [FLOP/s]."""
     m, n, k = map(int, shape.split("x"))
-    found = gemm_times(hardware, precision, m, n, k, steady=True)
+    found = gemm_times(hardware, precision, m, n, k, steady=True, alone=alone)
     return float(found.flops[0] / found.time[0])
 
 
@@ -73,8 +72,8 @@ def evaluate(path: Path) -> list[Sustained]:
                     *call,
                     row["source"],
                     float(row["rate"]) * 1e12,
-                    steady_rate(hardware.with_values(ALONE), *call),
-                    steady_rate(hardware, *call),
+                    steady_rate(hardware, *call, alone=True),
+                    steady_rate(hardware, *call, alone=False),
                 )
             )
     return found

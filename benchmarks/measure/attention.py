@@ -6,7 +6,7 @@
 
 kernels: ``sdpa_flash`` and ``sdpa_cudnn`` (PyTorch), ``flash_attn`` (the package of that
 name, version 2), ``flash_attn_3`` (its Hopper build); those that are missing are left
-out. phases: ``fwd``, ``bwd`` (the backward pass alone, without a graph), ``decode`` (one
+out. phases: ``fwd``, ``bwd`` (the backward pass alone), ``decode`` (one
 query over a cache; of the append nothing).
 """
 
@@ -102,9 +102,7 @@ def prepare(torch: Any, shape: common.Shape, arguments: argparse.Namespace) -> c
         upstream = torch.randn_like(out)
         return lambda: torch.autograd.grad(out, (query, key, value), upstream, retain_graph=True)
 
-    return common.Operation(
-        size * (2 if backward else 1), call, {"framework": framework}, graph=not backward
-    )
+    return common.Operation(size * (2 if backward else 1), call, {"framework": framework})
 
 
 def _tensors(torch: Any, shape: common.Shape, backward: bool) -> tuple[Any, Any, Any]:

@@ -15,7 +15,8 @@ import argparse
 import itertools
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -93,16 +94,23 @@ class SlowestRank:
     def __init__(self, torch: Any, arguments: argparse.Namespace) -> None:
         self.torch, self.repeats, self.least = torch, arguments.repeats, arguments.least
 
-    def time(self, calls: Sequence[timing.Call], graph: bool | None = None) -> timing.Timing:
-        """Return the times of the call; see `common.Timer`."""
-        call = calls[0]
+    def time(
+        self,
+        make: Callable[[], timing.Call],
+        count: int,
+        watch: AbstractContextManager[Any],
+        graph: bool | None = None,
+    ) -> timing.Timing:
+        """Return the times of the call; see `timing.Timer`."""
+        call = make()
         for _ in range(5):
             call()
         once = self._elapsed(call, 5)
         loops = min(max(round(self.least / max(once, 1e-7)), 5), 1000)
         for _ in range(loops):
             call()
-        samples = sorted(self._elapsed(call, loops) for _ in range(self.repeats))
+        with watch:
+            samples = sorted(self._elapsed(call, loops) for _ in range(self.repeats))
         return timing.Timing(samples[len(samples) // 2], samples[0], samples[-1], len(samples))
 
     def _elapsed(self, call: timing.Call, loops: int) -> float:

@@ -23,11 +23,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from state import STATE, Monitor, output_of, profile_name
-from timing import Call, Timer, copies_of
+from timing import Call, Timer, Timing, copies_of
 
 Shape = Mapping[str, Any]
 
-MEASURED = ("time_us", "t_min_us", "t_max_us", "repeats", "copies", "timer")
+MEASURED = ("time_us", "t_min_us", "t_max_us", "repeats", "copies", "timer", "steady")
+STEADY_WARMUP = 0.1  # seconds, after which the power limit is felt
 DEFAULT_CACHE = 128 * 2**20  # bytes, where the runtime does not tell
 MACHINE = ("device", "driver", "runtime", "torch", "measured_at")
 
@@ -238,10 +239,8 @@ def measure(
             operation = prepare(shape)
             cache, free = memory()
             count = copies_of(operation.size, cache, free, arguments.warm)
-            calls = [operation.make() for _ in range(count)]
             graph = arguments.graph and operation.graph
-            with watch:
-                timing = timer.time(calls, graph)
+            timing = timer.time(operation.make, count, watch, graph)
         except (RuntimeError, TypeError, ValueError, NotImplementedError, ImportError) as error:
             reason = str(error).strip().splitlines() or [type(error).__name__]
             print(f"{label}: left out: {reason[0][:160]}", file=sys.stderr)
@@ -251,18 +250,26 @@ def measure(
                 **facts,
                 **shape,
                 **operation.cells,
-                "time_us": f"{timing.median * 1e6:.6g}",
-                "t_min_us": f"{timing.low * 1e6:.6g}",
-                "t_max_us": f"{timing.high * 1e6:.6g}",
-                "repeats": timing.repeats,
+                **times_of(timing),
                 "copies": count,
                 "timer": "graph" if graph else "events",
+                "steady": "alone" if graph and arguments.warmup >= STEADY_WARMUP else "",
                 **watch.state(),
             }
         )
         written += 1
         print(f"{number}/{len(shapes)} {label}: {timing.median * 1e6:.4g} us", file=sys.stderr)
     return written
+
+
+def times_of(timing: Timing) -> dict[str, Any]:
+    """Return the cells of a time [us]."""
+    return {
+        "time_us": f"{timing.median * 1e6:.6g}",
+        "t_min_us": f"{timing.low * 1e6:.6g}",
+        "t_max_us": f"{timing.high * 1e6:.6g}",
+        "repeats": timing.repeats,
+    }
 
 
 def run(

@@ -114,6 +114,7 @@ def _fp8(torch: Any, m: int, n: int, k: int, quantise: bool) -> Any:
         scale = tensor.abs().amax(dim=1, keepdim=True).float().clamp(min=1e-12) / largest
         return (tensor.float() / scale).to(dtype), scale
 
+    torch.compiler.reset()  # beyond a few shapes of one function it would not be compiled
     fused = torch.compile(cast, dynamic=False) if quantise else cast
 
     def call() -> timing.Call:

@@ -95,7 +95,10 @@ def _function(torch: Any, op: str, cols: int, dtype: Any) -> Callable[[Any, Any]
         "rms_norm": lambda one, _: nn.rms_norm(one, (cols,), weight, 1e-6),
         "fp8_token": fp8_token,
     }
-    return eager[op] if op in eager else torch.compile(fused[op], dynamic=False)
+    if op in eager:
+        return eager[op]
+    torch.compiler.reset()  # beyond a few shapes of one function it would not be compiled
+    return torch.compile(fused[op], dynamic=False)
 
 
 def main(words: Sequence[str] | None = None) -> int:

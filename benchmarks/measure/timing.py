@@ -13,7 +13,9 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 Call = Callable[[], Any]
@@ -37,43 +39,67 @@ class Timer:
 
     def __init__(self, torch: Any, arguments: argparse.Namespace) -> None:
         self.torch = torch
+        self.stream = torch.cuda.Stream()
         self.warmup = arguments.warmup
         self.repeats = arguments.repeats
         self.least = arguments.least
         self.graph = arguments.graph
 
-    def time(self, calls: Sequence[Call], graph: bool | None = None) -> Timing:
-        """Return the times of one of `calls`, which differ in their tensors only."""
+    def time(
+        self,
+        make: Callable[[], Call],
+        count: int,
+        watch: AbstractContextManager[Any],
+        graph: bool | None = None,
+    ) -> Timing:
+        """Return the times of one of `count` calls, which differ in their tensors only.
+
+        Parameters
+        ----------
+        make : callable
+            Makes tensors and the call on them. All is made, called and captured in one
+            stream, because a backward pass runs in the stream of its forward pass.
+        count : int
+            Calls to rotate over.
+        watch : context manager
+            Entered while the device warms up and is timed, not while kernels are compiled.
+        graph : bool, optional
+            In place of the arguments' choice.
+        """
         cuda = self.torch.cuda
-        use_graph = self.graph if graph is None else graph
-        side = cuda.Stream()
-        side.wait_stream(cuda.current_stream())
-        with cuda.stream(side):  # compilers and libraries choose their kernels here
-            for call in (*calls, *calls[:1]):
+        with cuda.stream(self.stream):
+            calls = [make() for _ in range(count)]
+            for call in (*calls, *calls[:1]):  # compilers and libraries choose their kernels
                 call()
-        cuda.current_stream().wait_stream(side)
-        cuda.synchronize()
-        once = self._elapsed(lambda: [call() for call in calls])
-        loops = min(max(math.ceil(self.least / max(once, 1e-7)), 1), 2000)
-
-        def run() -> None:
-            for _ in range(loops):
-                for call in calls:
-                    call()
-
-        replay: Call = run
-        if use_graph:
-            captured = cuda.CUDAGraph()
-            with cuda.graph(captured):
-                run()
-            replay = captured.replay
-        begin = time.perf_counter()
-        while time.perf_counter() - begin < self.warmup:
-            replay()
             cuda.synchronize()
-        per_call = loops * len(calls)
-        samples = [self._elapsed(replay) / per_call for _ in range(self.repeats)]
-        return Timing(statistics.median(samples), min(samples), max(samples), len(samples))
+            loops = self._loops(self._elapsed(partial(_run, calls, 1)))
+            replay: Call = partial(_run, calls, loops)
+            if self.graph if graph is None else graph:
+                replay = self._captured(replay)
+                # Calls that waited for the host take less time in a graph.
+                longer = self._loops(self._elapsed(replay) / loops)
+                if longer > loops:
+                    loops = longer
+                    replay = self._captured(partial(_run, calls, loops))
+            with watch:
+                begin = time.perf_counter()
+                while time.perf_counter() - begin < self.warmup:
+                    replay()
+                    cuda.synchronize()
+                samples = [self._elapsed(replay) for _ in range(self.repeats)]
+        times = [sample / (loops * count) for sample in samples]
+        return Timing(statistics.median(times), min(times), max(times), len(times))
+
+    def _loops(self, once: float) -> int:
+        """Return how often to go round calls that together take `once` [s]."""
+        return min(max(math.ceil(self.least / max(once, 1e-7)), 1), 2000)
+
+    def _captured(self, run: Call) -> Call:
+        """Return what replays `run`."""
+        captured = self.torch.cuda.CUDAGraph()
+        with self.torch.cuda.graph(captured, stream=self.stream):
+            run()
+        return captured.replay
 
     def _elapsed(self, run: Call) -> float:
         cuda = self.torch.cuda
@@ -83,6 +109,18 @@ class Timer:
         end.record()
         cuda.synchronize()
         return start.elapsed_time(end) * 1e-3
+
+
+def _run(calls: Sequence[Call], loops: int) -> None:
+    """Go round the calls; what one returns is kept until its turn comes again.
+
+    Otherwise the next call would write where this one did, into the cache.
+    """
+    kept: list[Any] = [None] * len(calls)
+    for _ in range(loops):
+        for i, call in enumerate(calls):
+            kept[i] = None
+            kept[i] = call()
 
 
 def copies_of(size: float, cache: float, free: float, warm: bool) -> int:

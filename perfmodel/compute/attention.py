@@ -58,6 +58,7 @@ def attention_times(
     latent: ArrayLike = False,
     prefill: ArrayLike = False,
     steady: bool = False,
+    alone: bool = False,
     copies: float = 0.0,
     resident: float = 0.0,
     deterministic: bool = False,
@@ -93,7 +94,7 @@ def attention_times(
         key head.
     prefill : array_like of bool
         A single query goes to the library's kernel for prefill too, not to that for decode.
-    steady, copies, resident
+    steady, alone, copies, resident
         See `attention_device`.
     deterministic : bool
         Backward passes add the sums of dQ in one order; see `deterministic_slowdown`.
@@ -120,6 +121,7 @@ def attention_times(
         kv_precision=kv_precision,
         library=library,
         steady=steady,
+        alone=alone,
         copies=copies,
         resident=resident,
     )

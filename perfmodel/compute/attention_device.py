@@ -89,6 +89,7 @@ def attention_device(
     kv_precision: str | None = None,
     library: str = "",
     steady: bool = False,
+    alone: bool = False,
     copies: float = 0.0,
     resident: float = 0.0,
 ) -> AttentionDevice:
@@ -110,6 +111,8 @@ def attention_device(
     steady : bool
         True inside a training step: the power limit is felt at once, and shared with all
         else that runs (``calibration.gemm.steady_energy_ratio``).
+    alone : bool
+        Of a steady load: nothing else runs, as in a benchmark that lasts.
     copies : float
         Calls until the same queries, keys and values come up again: 1 where a benchmark
         replays one call; 0: they come from memory, as inside a model.
@@ -144,7 +147,7 @@ def attention_device(
     energy = constant("energy_per_flop")
     # Portable kernels have one tile for heads of all widths.
     narrow_tile = "query_tile" if constant("portable") else "narrow_query_tile"
-    if steady:
+    if steady and not alone:
         energy *= hardware.calibrated("gemm", "steady_energy_ratio")
     narrow = constant("fp8_matrix") if precision == "fp8" else 1.0
     return AttentionDevice(

@@ -54,6 +54,7 @@ def gemm_device(
     precision: str,
     *,
     steady: bool = False,
+    alone: bool = False,
     library: str | None = None,
     weight_copies: float = 0.0,
     activation_copies: float = 0.0,
@@ -70,6 +71,8 @@ def gemm_device(
     steady : bool
         True inside a training step, which lasts: the power limit is felt at once, and is
         shared with all else that runs. False for a benchmark of a few milliseconds.
+    alone : bool
+        Of a steady load: nothing else runs, as in a benchmark that lasts.
     library : {"serving", "training"}, optional
         Whose kernels multiply quantised operands: those of serving libraries (SGLang,
         DeepGEMM) or of training ones (Transformer Engine over cuBLASLt). Default:
@@ -136,7 +139,7 @@ def gemm_device(
         if precision in QUANTISED:  # units that multiply 16 bits faster draw no more for fewer
             reference = min(reference, peak * FORMATS[precision].element_bytes / 2.0)
     full_power = constant("energy_per_flop") * reference  # [W]
-    if steady:
+    if steady and not alone:
         full_power *= constant("steady_energy_ratio")
     issue = constant("issue_efficiency")
     fraction = issue
@@ -204,6 +207,7 @@ def gemm_times(
     accumulate: Any = False,
     *,
     steady: bool = False,
+    alone: bool = False,
     library: str | None = None,
     weight_copies: float = 0.0,
     activation_copies: float = 0.0,
@@ -213,7 +217,7 @@ def gemm_times(
 
     Parameters
     ----------
-    hardware, precision, steady, library, weight_copies, activation_copies, resident
+    hardware, precision, steady, alone, library, weight_copies, activation_copies, resident
         See `gemm_device`. A quantised precision means the product alone; the pass
         that quantises A is a streaming operation of its own.
     m, n, k : array_like of float, shape (shape,)
@@ -246,6 +250,7 @@ def gemm_times(
         hardware,
         precision,
         steady=steady,
+        alone=alone,
         library=library,
         weight_copies=weight_copies,
         activation_copies=activation_copies,

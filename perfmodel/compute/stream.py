@@ -49,6 +49,31 @@ class StreamTimes(NamedTuple):
     bound: np.ndarray  # uint8, index into STREAM_BOUNDS
 
 
+def cached_share(hardware: Hardware, size: ArrayLike, copies: ArrayLike = 1.0) -> np.ndarray:
+    """Return the share of an operation's bytes that the cache holds when they come up again.
+
+    Parameters
+    ----------
+    hardware : Hardware
+        Profile.
+    size : array_like
+        Bytes read and written by one call [B].
+    copies : array_like
+        Calls until the same tensors come up again, >= 1.
+
+    Returns
+    -------
+    ndarray of float64
+        Relative to tensors that come up at every call: what `stream_times` calls ``cached``.
+    """
+    from perfmodel.kernels.stream import CACHE_SHARPNESS
+
+    fill = np.asarray(size, np.float64) / max(hardware.device.memory.l2_capacity, 1.0)
+    held = 1.0 - np.minimum(fill, 1.0) ** CACHE_SHARPNESS
+    rotating = 1.0 - np.minimum(fill * np.asarray(copies, np.float64), 1.0) ** CACHE_SHARPNESS
+    return rotating / np.where(held > 0.0, held, 1.0)
+
+
 def stream_device(hardware: Hardware) -> StreamDevice:
     """Return what the streaming kernels need to know of a device.
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from perfmodel.base.errors import HardwareError
 from perfmodel.hwprofiles import Hardware, load_hardware
-from perfmodel.measured.rows import MeasuredRow, Outcome, Skip
+from perfmodel.measured.rows import TRUTH, MeasuredRow, Outcome, Skip
 
 Columns = Mapping[str, np.ndarray]
 Price = Callable[[Hardware, Any, Columns], Columns]
@@ -102,6 +102,22 @@ def measured_time(row: MeasuredRow, column: str = "time_us", unit: float = 1e-6)
     if not SHORTEST <= time <= LONGEST:
         raise row.error(column, f"a time from {SHORTEST / unit:g} to {LONGEST / unit:g}")
     return time
+
+
+ALONE = "alone"
+"""Cell ``steady`` of kernels that were timed one at a time under a load of seconds."""
+
+
+def check_steady(row: MeasuredRow) -> None:
+    """Raise DataError where ``steady`` is not understood."""
+    if row.text("steady") and row.lower("steady") not in (*TRUTH, ALONE):
+        raise row.error("steady", f"yes, no or {ALONE}")
+
+
+def steady_load(row: MeasuredRow, default: bool = False) -> tuple[bool, bool]:
+    """Return whether a row was timed under a steady load, and whether alone."""
+    alone = row.lower("steady") == ALONE
+    return alone or row.truth("steady", default), alone
 
 
 def stated(row: MeasuredRow, column: str) -> int:

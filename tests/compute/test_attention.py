@@ -316,4 +316,6 @@ def test_a_steady_load_is_never_faster():
     hardware = load_hardware("dgx-h100")
     call = ("bf16", 8, 16384, 16384, 64, 8, 128, 128)
     cold = attention_times(hardware, *call).time
-    assert (attention_times(hardware, *call, steady=True).time >= cold).all()
+    alone = attention_times(hardware, *call, steady=True, alone=True).time
+    assert (alone >= cold).all()
+    assert (attention_times(hardware, *call, steady=True).time >= alone).all()

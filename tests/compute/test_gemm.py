@@ -130,6 +130,18 @@ def test_steady_load_is_slower_than_a_short_run():
     assert short < steady
 
 
+def test_a_product_alone_is_held_by_the_board_from_its_start():
+    """What H100 kept up in a loop of 26 November 2026 (benchmarks/measured/gemm.csv) [TFLOP/s]."""
+    size = (8192, 8192, 8192)
+    hardware = load_hardware("dgx-h100")
+    short, alone, in_step = (
+        gemm_times(hardware, "bf16", *size, **load).time[0]
+        for load in ({}, {"steady": True, "alone": True}, {"steady": True})
+    )
+    assert short < alone < in_step
+    assert 2e-12 * 8192**3 / alone == pytest.approx(712, rel=0.06)
+
+
 def test_more_power_and_bandwidth_are_never_slower():
     base = load_hardware("dgx-h100")
     m, n, k = np.meshgrid([1, 64, 4096, 16384], [512, 8192], [512, 8192])

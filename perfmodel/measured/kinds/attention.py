@@ -22,10 +22,12 @@ from perfmodel.hwprofiles import Hardware
 from perfmodel.measured.cases import (
     Case,
     Columns,
+    check_steady,
     check_time,
     kernel_hardware,
     measured_time,
     stated,
+    steady_load,
 )
 from perfmodel.measured.kind import KernelKind
 from perfmodel.measured.rows import TRUTH, MeasuredRow, Skip
@@ -50,8 +52,8 @@ UNFUSED = ("pyt_math",)
 FLASHINFER = ("flashinfer", "vllm_flashinfer_fiprefill", "vllm_flashinfer_fidecode")
 """Kernels that are FlashInfer's own; it also launches TensorRT-LLM's."""
 
-GENERATION_2 = ("torch/flash_attention", "torch/pyt_flash_attention")
-"""Frameworks that run FlashAttention-2 whatever the device."""
+GENERATION_2 = ("torch/flash_attention", "torch/pyt_flash_attention", "sdpa_flash", "flash_attn")
+"""Frameworks and kernels that are FlashAttention-2 whatever the device."""
 
 EAGER_START = {"transformerengine/flash-attn": 45e-6}
 """Framework -> time of the forward call before its kernel starts [s], where rows are loops around
@@ -69,6 +71,8 @@ class Variant(NamedTuple):
     library: str
     generation: int  # of FlashAttention; 0: that of the device
     start: float  # before the kernel [s]
+    steady: bool
+    alone: bool
 
 
 def check(row: MeasuredRow) -> None:
@@ -76,6 +80,7 @@ def check(row: MeasuredRow) -> None:
     for column in (*COUNTS, "copies"):
         row.whole(column)
     row.number("window")
+    check_steady(row)
     check_time(row)  # infinite: a call that did not fit the memory
     if row.text("causal") and row.lower("causal") not in TRUTH:
         raise row.error("causal", "True or False")
@@ -249,6 +254,8 @@ def attention_case(
     replayed = framework in SERVING
     beside = small_kernels(call)
     sizes |= {"launches": beside.launches, "moved": beside.moved}
+    steady, alone = steady_load(row)
+    second = phase != "decode" and not {framework, call.kernel}.isdisjoint(GENERATION_2)
     variant = Variant(
         precision=precision,
         kv_precision=stored,
@@ -256,8 +263,10 @@ def attention_case(
         replayed=replayed,
         copies=float(row.whole("copies") or replayed),
         library=library_of(row),
-        generation=2 if framework in GENERATION_2 else 0,
+        generation=2 if second else 0,
         start=EAGER_START.get(framework, 0.0) if phase == "fwd" else 0.0,
+        steady=steady,
+        alone=alone,
     )
     return Case(hardware, variant, sizes, measured_time(row), notes)
 
@@ -286,6 +295,8 @@ def price(hardware: Hardware, variant: Variant, columns: Columns) -> Columns:
             backward=variant.backward,
             kv_precision=variant.kv_precision,
             library=variant.library,
+            steady=variant.steady,
+            alone=variant.alone,
             copies=variant.copies,
         )
     time = found.time + variant.start

@@ -18,10 +18,12 @@ from perfmodel.hwprofiles import Hardware
 from perfmodel.measured.cases import (
     Case,
     Columns,
+    check_steady,
     check_time,
     kernel_hardware,
     measured_time,
     stated,
+    steady_load,
 )
 from perfmodel.measured.kind import KernelKind
 from perfmodel.measured.rows import MeasuredRow, Skip
@@ -36,6 +38,7 @@ def check(row: MeasuredRow) -> None:
     """Raise DataError where a cell that should be a number is none."""
     for column in ("m", "n", "k", "batch"):
         row.whole(column)
+    check_steady(row)
     check_time(row)
 
 
@@ -80,8 +83,8 @@ def case_of(row: MeasuredRow) -> Case:
     if peak is not None and flops > IMPOSSIBLE * measured * peak:
         raise Skip("faster than the device can be", row.text("time_us"), scorable=False)
     # Tables of training products state their layout; they are timed in a loop of seconds.
-    steady = row.truth("steady", False) if row.text("steady") else "accumulate" in layout
-    variant = (precision, quantises, steady, *_copies(row, hardware, steady))
+    steady, alone = steady_load(row, "accumulate" in layout)
+    variant = (precision, quantises, steady, alone, *_copies(row, hardware, steady))
     return Case(hardware, variant, sizes, measured, notes)
 
 
@@ -103,14 +106,15 @@ def _copies(row: MeasuredRow, hardware: Hardware, steady: bool) -> tuple[float, 
 
 
 def price(
-    hardware: Hardware, variant: tuple[str, bool, bool, float, float], columns: Columns
+    hardware: Hardware, variant: tuple[str, bool, bool, bool, float, float], columns: Columns
 ) -> Columns:
     """Price rows of one device and variant: ``time`` [s], tile, split and bound."""
-    precision, quantises, steady, weights, activations = variant
+    precision, quantises, steady, alone, weights, activations = variant
     sizes: dict[str, Any] = dict(columns)
     sizes["accumulate"] = sizes["accumulate"] > 0.0
     options: dict[str, Any] = {
         "steady": steady,
+        "alone": alone,
         "weight_copies": weights,
         "activation_copies": activations,
     }

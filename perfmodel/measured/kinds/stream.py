@@ -2,7 +2,8 @@
 
 Two tables are read: single operations (``op, rows, cols, dtype, time_us``), and the
 operations of training graphs (``target, input_shapes, output_shape, fwd_us, bwd_us``;
-see `perfmodel.measured.kinds.stream_graph`). All ran again and again on the same tensors.
+see `perfmodel.measured.kinds.stream_graph`). All ran again and again on the same tensors,
+or on as many as ``copies`` says.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Variant(NamedTuple):
 
 def check(row: MeasuredRow) -> None:
     """Raise DataError where a cell that should be a number is none."""
-    for column in ("rows", "cols"):
+    for column in ("rows", "cols", "copies"):
         row.whole(column)
     check_time(row)
     for column in ("fwd_us", "bwd_us"):
@@ -116,7 +117,11 @@ def case_of(row: MeasuredRow) -> Case:
         dispatch = "compiled"
     backward = row.lower("phase") in ("bwd", "backward")
     variant = Variant(operation, backward, ELEMENT_BYTES[dtype], framework, dispatch)
-    sizes = {"rows": float(stated(row, "rows")), "columns": float(stated(row, "cols"))}
+    sizes = {
+        "rows": float(stated(row, "rows")),
+        "columns": float(stated(row, "cols")),
+        "copies": float(row.whole("copies") or 1),
+    }
     return Case(hardware, variant, sizes, measured_time(row), notes)
 
 
@@ -163,16 +168,22 @@ def works_of(variant: Variant, columns: Columns) -> tuple[StreamWork, ...]:
 
 def price(hardware: Hardware, variant: Variant, columns: Columns) -> Columns:
     """Return time, bytes and bound of the rows of one variant."""
-    from perfmodel.compute.stream import STREAM_BOUNDS, work_times
+    from perfmodel.compute.stream import STREAM_BOUNDS, cached_share, work_times
 
     works = works_of(variant, columns)
     # Forward and backward of a node are called one by one; the kernels of one call queue up.
     called = [i == 0 or variant.operation.startswith("node") for i in range(len(works))]
-    times = [
-        work_times(hardware, work, 1.0, variant.dispatch if alone else "graph")
-        for work, alone in zip(works, called, strict=True)
-    ]
     moved = [np.asarray(work.bytes_read + work.bytes_written) for work in works]
+    copies = columns.get("copies", 1.0)
+    times = [
+        work_times(
+            hardware,
+            work,
+            cached_share(hardware, size, copies),
+            variant.dispatch if alone else "graph",
+        )
+        for work, size, alone in zip(works, moved, called, strict=True)
+    ]
     longest = np.argmax([one.time for one in times], axis=0)
     bound = np.stack([one.bound for one in times])[longest, np.arange(longest.size)]
     return {

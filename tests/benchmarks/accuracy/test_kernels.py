@@ -59,3 +59,14 @@ def test_a_device_has_one_colour_and_points_are_ratios(
     assert {tuple(row) for row in points[0].get_facecolors()[:, :3].round(6)} == {
         tuple(np.round(colour, 6)) for colour in colours.values()
     }
+
+
+def test_every_kernel_that_we_measured_is_scored(script: Any) -> None:
+    kernels = script.load("accuracy.kernels")
+    entries = kernels.evaluate(kernels.OWN_FOLDER, kernels.OWN)
+    assert len(entries) == len(kernels.OWN)
+    assert all(entry["all"]["coverage"] == 1.0 for entry in entries)
+    tables = {entry["table"].file: entry for entry in entries}
+    median = {name: entry["all"]["median_absolute_error"] for name, entry in tables.items()}
+    assert median["measured/gemm.csv"] < 0.07
+    assert median["measured/attention.csv"] < 0.13

@@ -8,7 +8,7 @@ from types import ModuleType
 from tests.data import BENCHMARKS
 
 FOLDER = BENCHMARKS / "measure"
-SCRIPTS = ("gemm", "attention", "stream", "collective")
+SCRIPTS = ("gemm", "attention", "stream", "step", "collective")
 
 
 def arguments_of(module: ModuleType, *words: str) -> argparse.Namespace:

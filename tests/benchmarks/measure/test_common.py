@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,10 +27,17 @@ class FakeTimer:
 
         self.timing, self.copies = Timing, []
 
-    def time(self, calls: Sequence[Any], graph: bool | None = None) -> Any:
-        self.copies.append(len(calls))
-        for call in calls:
-            call()
+    def time(
+        self,
+        make: Callable[[], Any],
+        count: int,
+        watch: AbstractContextManager[Any],
+        graph: bool | None = None,
+    ) -> Any:
+        self.copies.append(count)
+        with watch:
+            for _ in range(count):
+                make()()
         return self.timing(3.0, 2.5, 4.0, 20)
 
 

@@ -34,6 +34,23 @@ def test_rows_are_scored_and_grouped(tmp_path):
     assert found["worst_absolute_error"] < 0.2
 
 
+def test_flash_attention_2_is_known_by_its_kernel_in_prefill(tmp_path):
+    shape = "2,32,32,128,128,16384,16384,True,0,bf16,bf16,{},2,alone"
+    rows = compare_file(
+        "attention",
+        table(
+            tmp_path,
+            "dgx-h100,pytorch,sdpa_flash,fwd," + shape.format(12997.7),
+            "dgx-h100,pytorch,sdpa_cudnn,fwd," + shape.format(7337.9),
+            "dgx-h100,pytorch,sdpa_flash,decode,8,8,1,128,128,1,8192,True,0,bf16,bf16,25,5,alone",
+            "dgx-h100,pytorch,sdpa_cudnn,decode,8,8,1,128,128,1,8192,True,0,bf16,bf16,25,5,alone",
+            header=f"{HEADER},copies,steady",
+        ),
+    ).rows
+    assert all(abs(row.error) < 0.05 for row in rows[:2])  # benchmarks/measured/attention.csv
+    assert rows[2].outcome.projected == rows[3].outcome.projected
+
+
 def test_decode_regimes_are_bytes_of_the_cache(tmp_path):
     # 2 x 8192 tokens x 8 heads x 256 elements: 33.5 MB in fp8, 67 MB in bf16, in between
     # small (< 10 MB) and large (>= 200 MB)

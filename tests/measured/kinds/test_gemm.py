@@ -92,6 +92,20 @@ def test_a_layout_with_accumulation_means_a_steady_load(tmp_path):
     assert default == steady > short
 
 
+def test_a_table_says_under_which_load_it_was_timed(tmp_path):
+    header, size = f"{HEADER},steady", "8192,8192,8192,1545"
+    rows = compared(
+        tmp_path,
+        *(f"H100_SXM,bf16,{size},{load}" for load in ("no", "alone", "yes")),
+        header=header,
+    ).rows
+    times = [row.outcome.projected for row in rows]
+    assert times == sorted(set(times))
+    assert abs(rows[1].error) < 0.08  # benchmarks/measured/gemm.csv: in a loop
+    with pytest.raises(DataError, match="'often' should be yes, no or alone"):
+        compared(tmp_path, f"H100_SXM,bf16,{size},often", header=header)
+
+
 def test_columns_of_published_tables_are_understood(tmp_path):
     found = compared(
         tmp_path,

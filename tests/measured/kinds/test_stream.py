@@ -47,6 +47,18 @@ def test_how_a_row_was_launched_follows_from_who_timed_it(compared):
     assert times[0] < 5e-6 < 1e-5 < times[1]
 
 
+def test_tensors_that_rotate_come_from_memory(compared):
+    """Sums of 25 MB on H100 (benchmarks/measured/stream.csv), over one copy and over six."""
+    row = "dgx-h100,pytorch_graph,add,fwd,1024,4096,bf16,10.29,{}\n"
+    once, few, many, none = compared(
+        HEADER.replace("time_us", "time_us,copies") + "".join(map(row.format, (1, 2, 6, "")))
+    )
+    times = [item.outcome.projected for item in (once, few, many)]
+    assert times == sorted(set(times))
+    assert none.outcome.projected == once.outcome.projected
+    assert abs(many.error) < 0.05
+
+
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
