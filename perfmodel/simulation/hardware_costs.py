@@ -87,6 +87,7 @@ class HardwareCosts:
 
     tick = 1.0
     whole = False
+    machine = None  # collectives are meetings
     knows_rates = True  # those of the device, so that utilizations can be told
 
     def __init__(
