@@ -25,7 +25,6 @@ from perfmodel.kernels.astra.machine_state import (
     PACKET_SIZE,
     PHASE,
     PHASE_QUEUE,
-    RANK,
     RANK_LEFT,
     RANK_NODE,
     RANKS,

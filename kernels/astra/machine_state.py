@@ -99,7 +99,7 @@ class State(NamedTuple):
 
     facts: np.ndarray  # int64: settings and records
     network: np.ndarray  # float64[dimension, NETWORK_COLUMNS]; empty with shared links
-    count: np.ndarray  # int64: FREE, SPARE, and counters
+    counts: np.ndarray  # int64: FREE, SPARE, and counters
     calendar: np.ndarray  # int64[event + 1, COLUMNS] of `kernels.events` [ns]
     cell: np.ndarray  # int64[cell, CELL_COLUMNS]
     bucket: np.ndarray  # int64[power of two]: receives and early messages by their key
@@ -132,9 +132,9 @@ def new_state(facts, network, links, queues, counters, cells):
     rank[:, RANK_TICK] = NONE
     for queue in range(queues):
         rank[:, RANK_QUEUES + QUEUE_COLUMNS * queue + QUEUE_FIRST] = NONE
-    count = np.zeros(COUNTERS + counters, np.int64)
-    count[SPARE] = cells
-    return State(facts, network, count, calendar, cell, np.full(cells, NONE), link, rank)
+    counts = np.zeros(COUNTERS + counters, np.int64)
+    counts[SPARE] = cells
+    return State(facts, network, counts, calendar, cell, np.full(cells, NONE), link, rank)
 
 
 @jit
@@ -147,17 +147,17 @@ def grown(state):
         for column in range(CELL_COLUMNS):
             cell[place, column] = state.cell[place, column]
         cell[cells + place, NEXT] = cells + place + 1
-    cell[2 * cells - 1, NEXT] = state.count[FREE]
+    cell[2 * cells - 1, NEXT] = state.counts[FREE]
     calendar = np.empty((state.calendar.shape[0] + cells, COLUMNS), np.int64)
     for place in range(state.calendar[0, WAITING] + 1):
         for column in range(COLUMNS):
             calendar[place, column] = state.calendar[place, column]
     bucket = np.full(2 * cells, NONE)
     new = State(
-        state.facts, state.network, state.count, calendar, cell, bucket, state.link, state.rank
+        state.facts, state.network, state.counts, calendar, cell, bucket, state.link, state.rank
     )
-    new.count[FREE] = cells
-    new.count[SPARE] += cells
+    new.counts[FREE] = cells
+    new.counts[SPARE] += cells
     # Those of one key stay in their order.
     for place in range(cells):
         waiting = state.bucket[place]
@@ -191,25 +191,25 @@ def append(state, bucket, cell):
 @jit_lean
 def take(state):
     """Take a free cell; there is one."""
-    cell = state.count[FREE]
-    state.count[FREE] = state.cell[cell, NEXT]
-    state.count[SPARE] -= 1
+    cell = state.counts[FREE]
+    state.counts[FREE] = state.cell[cell, NEXT]
+    state.counts[SPARE] -= 1
     return cell
 
 
 @jit_lean
 def give_back(state, cell):
     """Free a cell."""
-    state.cell[cell, NEXT] = state.count[FREE]
-    state.count[FREE] = cell
-    state.count[SPARE] += 1
+    state.cell[cell, NEXT] = state.counts[FREE]
+    state.counts[FREE] = cell
+    state.counts[SPARE] += 1
 
 
 @jit_lean
 def is_short(state, burst):
     """Whether there may not be room for what one event makes: so many cells and events."""
     room = state.calendar.shape[0] - 1 - state.calendar[0, WAITING]
-    return state.count[SPARE] < burst or room < burst
+    return state.counts[SPARE] < burst or room < burst
 
 
 @jit_lean

@@ -263,8 +263,8 @@ def begin_collective(state, now, rank, node, call, place):
     counter = facts[call + CALL_COUNTER]
     begun = state.rank[rank, RANK_BEGUN]
     if counter != NONE:
-        begun = state.count[counter + place]
-        state.count[counter + place] += chunks
+        begun = state.counts[counter + place]
+        state.counts[counter + place] += chunks
     state.rank[rank, RANK_BEGUN] += chunks
     state.rank[rank, RANK_CALL] = call
     state.rank[rank, RANK_PLACE] = place

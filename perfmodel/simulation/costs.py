@@ -134,7 +134,10 @@ class Costs(Protocol):
     whole: bool
     streams: str
     ports: Ports | None
-    machine: Machine | None
+
+    @property
+    def machine(self) -> Machine | None:
+        """Return what runs whole traces, if anything does."""
 
     def check(self, ranks: int) -> None:
         """Raise unless so many ranks can be simulated."""

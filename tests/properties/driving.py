@@ -416,7 +416,8 @@ def traces(random: np.random.Generator) -> None:
     for contention in (False, True):
         simulate(found, HardwareCosts(load_hardware("dgx-h100"), contention=contention))
     system = uniform_system(["ring"], roofline_enabled=True, peak_performance_teraflops=900.0)
-    simulate(found, AstraCosts(astra.one_dimension(members=4), system))
+    for engine in ("congestion-unaware", "congestion-aware"):
+        simulate(found, AstraCosts(astra.one_dimension(members=4), system, engine))
 
 
 def astra_collectives(random: np.random.Generator) -> None:

@@ -264,9 +264,7 @@ class AstraCosts:
 
     def _group_algorithm(self, name: str) -> str:
         """Return the algorithm of groups that leave devices out."""
-        return group_algorithm(
-            self.system.implementation(name), self.version.group_keeps_algorithm
-        )
+        return group_algorithm(self.system.implementation(name), self.version.group_keeps_algorithm)
 
     def collective_tail(self, members: tuple[int, ...]) -> float:
         """Return D, after which what has arrived is handled; 10 ns in groups (MemBus.cc:54)."""

@@ -355,19 +355,20 @@ class Machine:
         place = np.zeros(len(what), np.int64)
         counters = [facts.new_counters(len(group.members)) for group in groups]
         places = [{rank: at for at, rank in enumerate(group.members.tolist())} for group in groups]
+        series: dict[tuple[int, int], tuple[Any, Integers]] = {}
         for number, rank in enumerate(ranks):
             graph, begin = graphs[rank.graph], plan.first[number]
             for slot, index in enumerate(of_rank[number]):
                 nodes, named = graph.by_slot[slot], bool(rank.slots[slot][0])
-                pairs = _collectives_of(graph, nodes)
-                different, which = np.unique(pairs, axis=0, return_inverse=True)
+                if (rank.graph, slot) not in series:
+                    series[rank.graph, slot] = _collectives_of(graph, nodes)
+                different, which = series[rank.graph, slot]
                 calls = [
                     facts.call_of(groups[index], index, named, kind, size, counters[index])
-                    for kind, size in different.tolist()
+                    for kind, size in different
                 ]
-                which = np.reshape(which, -1)
-                for call, count in zip(calls, np.bincount(which).tolist(), strict=True):
-                    facts.add_use(call, count)
+                for at, count in enumerate(np.bincount(which).tolist()):
+                    facts.add_use(calls[at], count)
                 what[begin + nodes] = np.array(calls, np.int64)[which]
                 place[begin + nodes] = places[index][number]
         most_receives = 0
@@ -567,9 +568,7 @@ class _Facts:
         """
         phases, chunks = self.machine.collective(collective, size, members, involved)
         packets = [self._packets(phase.sizes) for phase in phases]
-        rows = [
-            (*phase.row, packet) for phase, packet in zip(phases, packets, strict=True)
-        ]
+        rows = [(*phase.row, packet) for phase, packet in zip(phases, packets, strict=True)]
         first = self._record(("phases", tuple(rows)), [value for row in rows for value in row])
         ring = -1
         if members is not None:
@@ -656,10 +655,12 @@ def _check_algorithms(collective: str, dimensions: Sequence[LogicalDimension]) -
     check_algorithms(collective, dimensions)
 
 
-def _collectives_of(graph: Graph, nodes: Integers) -> Integers:
-    """Return kind and size of collectives, int64[nodes, 2]."""
+def _collectives_of(graph: Graph, nodes: Integers) -> tuple[list[list[int]], Integers]:
+    """Return the different kinds and sizes of collectives, and which ones nodes are."""
     columns = [graph.column(name)[nodes] for name in ("collective", "communication_size")]
-    return np.stack([column.astype(np.int64) for column in columns], axis=1)
+    pairs = np.stack([column.astype(np.int64) for column in columns], axis=1)
+    different, which = np.unique(pairs, axis=0, return_inverse=True)
+    return different.tolist(), np.reshape(which, -1)
 
 
 def _rounds(members: int) -> int:

@@ -319,8 +319,8 @@ def test_links_of_a_mesh_are_its_edges():
         (8, "ring", "all_gather", 3, 4, "fewer bytes than preferred_dataset_splits 4"),
         (8, "halvingDoubling", "all_reduce", 8, 1, "empty message"),
         (4096, "direct", "all_to_all", 64 * MIB, 10, "messages"),
-        (8, "ring", "all_reduce", 0, 1, "whole number of bytes >= 1"),
-        (8, "ring", "all_reduce", 1.5, 1, "whole number of bytes >= 1"),
+        (8, "ring", "all_reduce", -1, 1, "whole number of bytes >= 0"),
+        (8, "ring", "all_reduce", 1.5, 1, "whole number of bytes >= 0"),
         (8, "ring", "all_reduce", 2**62, 1, "at most"),
     ],
 )
