@@ -136,7 +136,7 @@ def run_machine(
     links, queues, counters : int
         Of the network; of a rank; begun chunks of groups that are counted.
     cells : int
-        Room to begin with: a power of two, more than `burst`.
+        Room to begin with.
     burst : int
         Most cells or events that one event can make.
 
@@ -154,7 +154,7 @@ def run_machine(
     state = new_state(facts, network, links, queues, counters, cells)
     work = _new_work(static_first, first, static, children, resources, what, place)
     for rank in range(facts[RANKS]):
-        if is_short(state, burst):
+        while is_short(state, burst):
             state = grown(state)
         _look_through(state, work, rank, 0, 0)
     while state.calendar[0, WAITING] > 0:

@@ -117,7 +117,7 @@ def new_state(facts, network, links, queues, counters, cells):
     network : float64[dimension, NETWORK_COLUMNS]
     links, queues, counters : int
     cells : int
-        To begin with; a power of two.
+        To begin with.
     """
     ranks = facts[RANKS]
     cell = np.empty((cells, CELL_COLUMNS), np.int64)
@@ -134,7 +134,16 @@ def new_state(facts, network, links, queues, counters, cells):
         rank[:, RANK_QUEUES + QUEUE_COLUMNS * queue + QUEUE_FIRST] = NONE
     counts = np.zeros(COUNTERS + counters, np.int64)
     counts[SPARE] = cells
-    return State(facts, network, counts, calendar, cell, np.full(cells, NONE), link, rank)
+    return State(facts, network, counts, calendar, cell, _buckets(cells), link, rank)
+
+
+@jit
+def _buckets(cells):
+    """Empty lists of receives: a power of two, half as many as there are cells at least."""
+    number = 1
+    while 2 * number < cells:
+        number *= 2
+    return np.full(number, NONE)
 
 
 @jit
@@ -152,14 +161,14 @@ def grown(state):
     for place in range(state.calendar[0, WAITING] + 1):
         for column in range(COLUMNS):
             calendar[place, column] = state.calendar[place, column]
-    bucket = np.full(2 * cells, NONE)
+    bucket = _buckets(2 * cells)
     new = State(
         state.facts, state.network, state.counts, calendar, cell, bucket, state.link, state.rank
     )
     new.counts[FREE] = cells
     new.counts[SPARE] += cells
     # Those of one key stay in their order.
-    for place in range(cells):
+    for place in range(state.bucket.shape[0]):
         waiting = state.bucket[place]
         while waiting != NONE:
             after = cell[waiting, NEXT]

@@ -444,7 +444,8 @@ class Machine:
         facts.check()
         active = self.system.active_chunks_per_dimension
         burst = 2 * facts.parallel * (active + 2) + 4 * active + 4 * most_receives + 32
-        cells = 1 << max(8, (2 * burst).bit_length())
+        # A message under way and one that is expected; more are made where that is too few.
+        cells = 2 * burst + 2 * facts.at_once
         nodes = int(workload.first[-1])
         with kernel_work(hops=facts.crossings + nodes):
             told = plain(np.array(facts.values, np.int64))
@@ -601,9 +602,14 @@ class _Facts:
         numbers = (peer, tag, self._packets((size,)))
         return self._record(("message", numbers), numbers)
 
+    @property
+    def at_once(self) -> int:
+        """Most messages of collectives that are under way at once, about."""
+        return sum(self._at_once.values())
+
     def check(self) -> None:
         """Raise where a run takes too long or too much memory, or times cannot be counted."""
-        at_once = sum(self._at_once.values())
+        at_once = self.at_once
         if self.crossings > MOST_CROSSINGS or at_once > MOST_AT_ONCE:
             raise HardwareError(
                 f"{self.messages:,} messages, which cross links about {self.crossings:,.0f} times "

@@ -46,8 +46,14 @@ def test_every_way_leads_there_over_links_that_are_there(topology, ranks):
 
 @pytest.mark.parametrize(
     ("topology", "ranks", "links"),
-    [("Ring", 2, 2), ("Ring", 5, 10), ("FullyConnected", 5, 20), ("Switch", 5, 10)]
-    + [("Mesh2D", 6, 14), ("Mesh2D", 3, 4)],
+    [
+        ("Ring", 2, 2),
+        ("Ring", 5, 10),
+        ("FullyConnected", 5, 20),
+        ("Switch", 5, 10),
+        ("Mesh2D", 6, 14),
+        ("Mesh2D", 3, 4),
+    ],
 )
 def test_links_are_there_once(topology, ranks, links):
     from perfmodel.kernels.astra.links import link_ends

@@ -348,7 +348,7 @@ def test_a_standstill_names_who_waits():
     pair, everybody = collective(group="1"), collective(after=[])
     nodes = [[pair, everybody], [pair, everybody], [everybody], [everybody]]
     traces = ranks(*nodes, groups={"1": (0, 1)})
-    with pytest.raises(FormatError, match="never end, .*waits for messages of") as caught:
+    with pytest.raises(FormatError, match=r"never end, .*waits for messages of") as caught:
         simulate(traces, costs(version="astra-sim@main"))
     assert "\n" not in str(caught.value)
     simulate(traces, costs(version="astra-sim@af2492b"))  # all ranks are one more group there
