@@ -40,17 +40,13 @@ from perfmodel.kernels.astra.machine_state import (
     new_state,
 )
 from perfmodel.kernels.astra.streams import (
-    A_CHUNK,
-    A_NODE,
-    KINDS_OF_WHO,
     begin_collective,
     complete_step,
-    forget_tick,
     leave_queue,
     next_phase,
     receive,
-    wait,
 )
+from perfmodel.kernels.astra.ticks import A_CHUNK, A_NODE, KINDS_OF_WHO, forget_tick, wait
 from perfmodel.kernels.astra.transport import (
     ARRIVAL,
     KINDS,

@@ -44,7 +44,7 @@ CALL_PHASE = 4  # the first one
 CALL_PHASES = 5
 CALL_COLUMNS = 6
 
-PHASE_ALGORITHM = 0  # as in kernels.astra.phase
+PHASE_ALGORITHM = 0  # as in kernels.astra.phase, or DOUBLE_TREE
 PHASE_KIND = 1
 PHASE_MEMBERS = 2
 PHASE_STRIDE = 3  # difference of neighbours' ids; 0: those of the list
@@ -56,6 +56,7 @@ PHASE_BARRIER = 8  # messages to be received before the second half begins; 0: n
 PHASE_ADDING = 9  # steps of a turn that add what was received, after those it starts with
 PHASE_PACKET = 10  # its first message
 PHASE_COLUMNS = 11
+DOUBLE_TREE = 3
 
 PACKET_SIZE = 0  # [B]
 PACKET_OCCUPANCY = 1  # how long a link is busy with it [ns]
@@ -84,8 +85,9 @@ LINK_BUSY, LINK_FIRST, LINK_LAST, LINK_BYTES = 0, 1, 2, 3  # first and last mess
 # The collective of a rank, its first chunk's tag and the chunks that have started and are left.
 RANK_TICK, RANK_BEGUN, RANK_CALL, RANK_PLACE, RANK_NODE = 0, 1, 2, 3, 4
 RANK_TAG, RANK_STARTED, RANK_LEFT = 5, 6, 7
+RANK_TREES = 8  # chunks that went over trees
 # Its queues follow: chunks at work, the first and the last one that waits beyond its first phase.
-RANK_QUEUES = 8
+RANK_QUEUES = 9
 QUEUE_RUNNING, QUEUE_FIRST, QUEUE_LAST = 0, 1, 2
 QUEUE_COLUMNS = 3
 
@@ -104,7 +106,7 @@ class State(NamedTuple):
     cell: np.ndarray  # int64[cell, CELL_COLUMNS]
     bucket: np.ndarray  # int64[power of two]: receives and early messages by their key
     link: np.ndarray  # int64[link, 4]
-    rank: np.ndarray  # int64[rank, 8 + QUEUE_COLUMNS * queue]
+    rank: np.ndarray  # int64[rank, RANK_QUEUES + QUEUE_COLUMNS * queue]
 
 
 @jit

@@ -6,11 +6,8 @@ local reduction, and then lets the rank send one message more and expect one mor
 on so many chunks at once; when one ends its phase on this rank, the rank starts the next one,
 whatever others do.
 
-Work of one rank that falls on the same time is one event, made when the first of it was.
-
 astra-sim/system: Ring.cc, AllToAll.cc, HalvingDoubling.cc, PacketBundle.cc, MemBus.cc, Sys.cc
-(``try_register_event``, ``generate_collective``, ``proceed_to_next_vnet_baseline``,
-``SchedulerUnit``).
+(``generate_collective``, ``proceed_to_next_vnet_baseline``, ``SchedulerUnit``).
 """
 
 from __future__ import annotations
@@ -26,6 +23,7 @@ from perfmodel.kernels.astra.machine_state import (
     CALL_TAG,
     CHUNK_TAG,
     CREDIT,
+    DOUBLE_TREE,
     HANDLED,
     NEXT,
     NONE,
@@ -58,17 +56,10 @@ from perfmodel.kernels.astra.machine_state import (
     RANK_QUEUES,
     RANK_STARTED,
     RANK_TAG,
-    RANK_TICK,
+    RANK_TREES,
     RANKS,
     RECEIVED,
-    REDUCTION,
     SENT,
-    TICK_FIRST,
-    TICK_LAST,
-    TICK_RANK,
-    TICK_TIME,
-    WHO,
-    give_back,
     take,
 )
 from perfmodel.kernels.astra.phase import (
@@ -77,50 +68,9 @@ from perfmodel.kernels.astra.phase import (
     HALVING_DOUBLING,
     REDUCE_SCATTER,
 )
-from perfmodel.kernels.astra.transport import TICK, expect, launch, note
-
-# Who waits: a chunk, or a node of the workload.
-KINDS_OF_WHO = 2
-A_CHUNK, A_NODE = 0, 1
-
-
-@jit_lean
-def wait(state, time, rank, who, reduction):
-    """Let work of a rank wait; what falls on one time shares one event."""
-    item = take(state)
-    state.cell[item, WHO] = who
-    state.cell[item, REDUCTION] = reduction
-    state.cell[item, NEXT] = NONE
-    tick = state.rank[rank, RANK_TICK]
-    while tick != NONE and state.cell[tick, TICK_TIME] != time:
-        tick = state.cell[tick, NEXT]
-    if tick != NONE:
-        state.cell[state.cell[tick, TICK_LAST], NEXT] = item
-        state.cell[tick, TICK_LAST] = item
-        return
-    tick = take(state)
-    state.cell[tick, TICK_TIME] = time
-    state.cell[tick, TICK_FIRST] = item
-    state.cell[tick, TICK_LAST] = item
-    state.cell[tick, TICK_RANK] = rank
-    state.cell[tick, NEXT] = state.rank[rank, RANK_TICK]
-    state.rank[rank, RANK_TICK] = tick
-    note(state, time, TICK, tick)
-
-
-@jit_lean
-def forget_tick(state, tick):
-    """Forget a time at which a rank had work, which is done."""
-    rank = state.cell[tick, TICK_RANK]
-    before = state.rank[rank, RANK_TICK]
-    if before == tick:
-        state.rank[rank, RANK_TICK] = state.cell[tick, NEXT]
-    else:
-        while state.cell[before, NEXT] != tick:
-            before = state.cell[before, NEXT]
-        state.cell[before, NEXT] = state.cell[tick, NEXT]
-    give_back(state, tick)
-
+from perfmodel.kernels.astra.ticks import A_CHUNK, A_NODE, KINDS_OF_WHO, wait
+from perfmodel.kernels.astra.transport import expect, launch
+from perfmodel.kernels.astra.trees import begin_tree, receive_in_tree, work_in_tree
 
 # Steps ---------------------------------------------------------------------------
 
@@ -128,6 +78,9 @@ def forget_tick(state, tick):
 @jit_lean
 def receive(state, now, chunk):
     """Begin the step of a chunk for which a message has come."""
+    if state.facts[state.cell[chunk, PHASE] + PHASE_ALGORITHM] == DOUBLE_TREE:
+        receive_in_tree(state, now, chunk)
+        return
     state.cell[chunk, RECEIVED] += 1
     _begin_step(state, now, chunk)
 
@@ -174,6 +127,8 @@ def complete_step(state, now, chunk):
     """Send what a completed step allows; return whether the chunk's phase is over."""
     facts = state.facts
     phase = state.cell[chunk, PHASE]
+    if facts[phase + PHASE_ALGORITHM] == DOUBLE_TREE:
+        return work_in_tree(state, now, chunk)
     sends = facts[phase + PHASE_SENDS]
     parallel = facts[phase + PHASE_PARALLEL]
     barrier = facts[phase + PHASE_BARRIER]
@@ -266,6 +221,8 @@ def begin_collective(state, now, rank, node, call, place):
         begun = state.counts[counter + place]
         state.counts[counter + place] += chunks
     state.rank[rank, RANK_BEGUN] += chunks
+    if facts[facts[call + CALL_PHASE] + PHASE_ALGORITHM] == DOUBLE_TREE:
+        state.rank[rank, RANK_TREES] += chunks
     state.rank[rank, RANK_CALL] = call
     state.rank[rank, RANK_PLACE] = place
     state.rank[rank, RANK_NODE] = node
@@ -297,7 +254,13 @@ def start_chunks(state, now, rank, queue):
                 return
             state.rank[rank, own + QUEUE_FIRST] = state.cell[chunk, NEXT]
         state.rank[rank, own + QUEUE_RUNNING] += 1
-        for _ in range(facts[state.cell[chunk, PHASE] + PHASE_PARALLEL]):
+        phase = state.cell[chunk, PHASE]
+        if facts[phase + PHASE_ALGORITHM] == DOUBLE_TREE:
+            # Trees take turns on a rank, from one collective to the next.
+            turn = state.rank[rank, RANK_TREES] - facts[call + CALL_CHUNKS] + started
+            begin_tree(state, now, chunk, turn % 2 == 0)
+            continue
+        for _ in range(facts[phase + PHASE_PARALLEL]):
             _begin_step(state, now, chunk)
 
 

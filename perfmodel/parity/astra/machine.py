@@ -16,7 +16,7 @@ from perfmodel.base.collectives import SIMULATED, TRACED
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import FormatError, HardwareError
 from perfmodel.formats.astra.records import (
-    ALGORITHMS,
+    IMPLEMENTATIONS,
     AstraNetwork,
     AstraSystem,
     check_name,
@@ -45,7 +45,7 @@ GROUP_DELAY = 10  # [ns], whatever the endpoint delay is: MemBus.cc:54, Transmit
 GROUP_TAG = 1_000_000  # of a group's first chunk, times its id: CommunicatorGroup.cc, `set_id`
 BYTES_PER_GIB = 2**30
 NANOSECONDS_PER_SECOND = 1e9
-RING, DIRECT, HALVING_DOUBLING = range(3)
+RING, DIRECT, HALVING_DOUBLING, DOUBLE_TREE = range(4)  # as in IMPLEMENTATIONS
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL = range(4)
 
 
@@ -214,8 +214,14 @@ class Machine:
             algorithm = group_algorithm(
                 self.system.implementation(collective), self.version.group_keeps_algorithm
             )
-            _check_algorithms(collective, [LogicalDimension(algorithm, len(members), 1, 0)])
-            number = ALGORITHMS.index(algorithm)
+            check_algorithms(collective, [LogicalDimension(algorithm, len(members), 1, 0)])
+            number = IMPLEMENTATIONS.index(algorithm)
+            if number == DOUBLE_TREE:
+                raise HardwareError(
+                    "doubleBinaryTree in a group that leaves devices out: ASTRA-sim takes the "
+                    "group's ring for a tree, and what it does then is not known; it should be "
+                    "ring, direct or halvingDoubling"
+                )
             of_group = (kind, number, len(members), 0, 0, GROUP_DELAY)
             return [self._phase(of_group, chunk, ring)], chunks
         phases = []
@@ -240,7 +246,7 @@ class Machine:
             for dimension in logical_dimensions(self.network, names)
             if involved is None or involved[dimension.index]
         ]
-        _check_algorithms(collective, dimensions)
+        check_algorithms(collective, dimensions)
         return phase_plan(collective, dimensions, self.system.collective_optimization)
 
     def _phase(self, numbers: tuple[int, ...], size: int, ring: Integers) -> Phase:
@@ -259,16 +265,21 @@ class Machine:
         if min(sizes) == 0:
             name = SIMULATED[kind]
             raise HardwareError(
-                f"a chunk of {size} B cannot be simulated: {ALGORITHMS[algorithm]} {name} of "
+                f"a chunk of {size} B cannot be simulated: {IMPLEMENTATIONS[algorithm]} {name} of "
                 f"{members} devices would send an empty message; it should be larger"
             )
         barrier = parallel if algorithm == DIRECT and kind == ALL_REDUCE else 0
         # AllToAll.cc `get_non_zero_latency_packets`: more of them in groups.
         direct = parallel if stride > 0 else parallel * (members - 1)
-        adding = {RING: members - 1, DIRECT: direct, HALVING_DOUBLING: _rounds(members) - 1}
+        halving = _rounds(members) - 1
+        adding = {RING: members - 1, DIRECT: direct, HALVING_DOUBLING: halving, DOUBLE_TREE: 0}
         row = (algorithm, kind, members, stride, queue, delay, sends, parallel, barrier)
         if algorithm == RING:
             crossings = sends * hops(1)
+        elif algorithm == DOUBLE_TREE:
+            crossings = sum(
+                2 * hops(1 << level) / (2 << level) for level in range(_rounds(members))
+            )
         elif algorithm == DIRECT:
             offsets = np.unique(np.linspace(1, members - 1, 33).astype(np.int64))
             crossings = sends * float(np.mean([hops(int(offset)) for offset in offsets]))
@@ -651,16 +662,6 @@ class _Facts:
         return self._places[key]
 
 
-def _check_algorithms(collective: str, dimensions: Sequence[LogicalDimension]) -> None:
-    """Raise for algorithms that cannot do a collective, or are not followed here."""
-    if any(dimension.algorithm not in ALGORITHMS for dimension in dimensions):
-        raise HardwareError(
-            "doubleBinaryTree is not covered message by message; use ring, direct or "
-            "halvingDoubling"
-        )
-    check_algorithms(collective, dimensions)
-
-
 def _collectives_of(graph: Graph, nodes: Integers) -> tuple[list[list[int]], Integers]:
     """Return the different kinds and sizes of collectives, and which ones nodes are."""
     columns = [graph.column(name)[nodes] for name in ("collective", "communication_size")]
@@ -675,7 +676,12 @@ def _rounds(members: int) -> int:
 
 
 def _sends(kind: int, algorithm: int, members: int) -> int:
-    """Messages that a member sends per chunk (Ring.cc, AllToAll.cc, HalvingDoubling.cc)."""
+    """Messages that a member sends per chunk (Ring.cc, AllToAll.cc, HalvingDoubling.cc).
+
+    Over a tree they are two on average, to parent and children.
+    """
+    if algorithm == DOUBLE_TREE:
+        return 2
     if algorithm == RING and kind == ALL_TO_ALL:
         return members * (members - 1) // 2
     one_way = _rounds(members) if algorithm == HALVING_DOUBLING else members - 1
@@ -690,6 +696,8 @@ def _message_sizes(
     Ring.cc; HalvingDoubling.cc, whose doubling starts from half of the last halving's
     message: rounded down, then doubled.
     """
+    if algorithm == DOUBLE_TREE:
+        return (chunk,)
     if algorithm != HALVING_DOUBLING:
         return (chunk if kind == ALL_GATHER else chunk // members,)
     if kind == ALL_GATHER:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from perfmodel.base.collectives import SIMULATED
 from perfmodel.base.errors import HardwareError
 from perfmodel.formats.astra.records import (
-    ALGORITHMS,
     IMPLEMENTATIONS,
     UNAWARE_TOPOLOGIES,
     AstraNetwork,
@@ -122,7 +121,7 @@ def phase_plan(
         [
             (
                 SIMULATED.index(kind),
-                ALGORITHMS.index(dimension.algorithm),
+                IMPLEMENTATIONS.index(dimension.algorithm),
                 dimension.members,
                 dimension.stride,
                 dimension.index,
