@@ -139,6 +139,20 @@ class Costs(Protocol):
     def machine(self) -> Machine | None:
         """Return what runs whole traces, if anything does."""
 
+    def run_apart(
+        self,
+        plan: Any,
+        graphs: Sequence[Any],
+        ranks: Sequence[Any],
+        groups: Sequence[Any],
+        of_rank: Sequence[Sequence[int]],
+        messages: Any,
+    ) -> tuple[Floats, Floats, Integers] | None:
+        """Run traces in which members of collectives begin apart; as `Machine.run`.
+
+        None: members all end with the slowest, counted from the last to begin.
+        """
+
     def check(self, ranks: int) -> None:
         """Raise unless so many ranks can be simulated."""
 

@@ -7,11 +7,14 @@ differently stands in :mod:`perfmodel.parity.astra.versions`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from perfmodel.base.collectives import SIMULATED, TRACED
 from perfmodel.base.columns import Flags, Floats, Integers
-from perfmodel.base.errors import FormatError
+from perfmodel.base.errors import FormatError, PerfModelError
 from perfmodel.formats.astra.records import AstraNetwork, AstraSystem
 from perfmodel.formats.chakra.writing import whole_microseconds
 from perfmodel.parity.astra.collective import pair_links, simulate_collectives
@@ -35,6 +38,7 @@ from perfmodel.trace import ABSENT, COMPUTE, EVERYBODY, MEM_LOAD, MEM_STORE, Tra
 # The collectives that ASTRA-sim runs, in the order of traces: W issue_comm.
 RUN = tuple(name for name in TRACED if name in SIMULATED)
 GROUP_DELAY = 10  # [ns]; kernels.astra_ranks has the same
+MOST_CROSSINGS_APART = 20_000_000  # some seconds
 BROADCAST = TRACED.index("broadcast")
 ASSUMED_DIMENSIONS = 4  # of a collective that states none: W issue_coll_comm of main
 
@@ -209,6 +213,28 @@ class AstraCosts:
             group_algorithm=self._group_algorithm(name),
         )
         return times[:, 0].astype(np.float64)
+
+    def run_apart(
+        self,
+        plan: Any,
+        graphs: Sequence[Any],
+        ranks: Sequence[Any],
+        groups: Sequence[Any],
+        of_rank: Sequence[Sequence[int]],
+        messages: Any,
+    ) -> tuple[Floats, Floats, Integers] | None:
+        """Run traces message by message without congestion; None where that is too long.
+
+        Algorithms that the machine does not follow, and ranks that would wait for each other for
+        their tags alone, are left to meetings as well.
+        """
+        machine = Machine(self.network, self.system, self.version, shared=False)
+        machine.most_crossings = MOST_CROSSINGS_APART
+        try:
+            start, end, order = machine.run(plan, graphs, ranks, groups, of_rank, messages)
+        except PerfModelError:
+            return None
+        return None if order[-1] < 0 else (start, end, order)
 
     def ring(
         self,

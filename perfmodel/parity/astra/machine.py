@@ -152,6 +152,7 @@ class Machine:
         self.system = system
         self.version = version
         self.shared = shared
+        self.most_crossings = MOST_CROSSINGS
         self._known: dict[Any, tuple[list[Phase], int]] = {}
 
     # Collectives -----------------------------------------------------------------
@@ -621,11 +622,11 @@ class _Facts:
     def check(self) -> None:
         """Raise where a run takes too long or too much memory, or times cannot be counted."""
         at_once = self.at_once
-        if self.crossings > MOST_CROSSINGS or at_once > MOST_AT_ONCE:
+        if self.crossings > self.machine.most_crossings or at_once > MOST_AT_ONCE:
             raise HardwareError(
                 f"{self.messages:,} messages, which cross links about {self.crossings:,.0f} times "
                 f"and of which up to {at_once:,} are under way at once; at most "
-                f"{MOST_CROSSINGS:,} and {MOST_AT_ONCE:,} are simulated"
+                f"{self.machine.most_crossings:,} and {MOST_AT_ONCE:,} are simulated"
             )
         hops = self.machine.network.devices
         if self._slowest * self.messages * hops >= LATEST:

@@ -209,6 +209,17 @@ def test_without_congestion_rings_end_as_the_other_simulation_says(topology, see
         assert ends(one, rank) == ends(other, rank)
 
 
+@pytest.mark.parametrize("most", [20_000_000, 0])
+def test_without_congestion_members_that_begin_apart_are_run_message_by_message(monkeypatch, most):
+    """Direct all-gather of two, one of them late; as meetings where it would take too long."""
+    monkeypatch.setattr("perfmodel.parity.astra.costs.MOST_CROSSINGS_APART", most)
+    traces = ranks([collective(ALL_GATHER)], [work(1000), collective(ALL_GATHER, after=[0])])
+    result = simulate(traces, AstraCosts(network("FullyConnected", 2), system("direct")))
+    slowest = 1_000_000 + DELAY + flight(MIB) + DELAY
+    late = 1_000_000 + 2 * DELAY if most else slowest
+    assert (ends(result, 0), ends(result, 1)[1]) == ([slowest], late)
+
+
 @pytest.mark.parametrize("algorithms", ["ring|direct", "halvingDoubling|ring"])
 @pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "reduce_scatter"])
 def test_several_dimensions_without_congestion(algorithms, kind):
