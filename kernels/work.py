@@ -70,7 +70,7 @@ KINDS = {
     "wire_nodes": Kind(5.5e-5, 4.2, 0.13, "parse_nodes.fill_nodes"),  # of Chakra files read
     "written_nodes": Kind(4e-5, 2.8, 0.12, "format_nodes.write_nodes"),
     "chunks": Kind(3e-5, 3.0, 0.05, "queue.collective_times"),  # of ASTRA-sim's collectives
-    "hops": Kind(5e-5, 5.0, 0.1, "aware.simulate"),  # of their messages, with congestion
+    "hops": Kind(6e-5, 6.0, 0.1, "machine.run_machine"),  # of their messages on links
     "events": Kind(5e-5, 6.5, 0.08, "machine.run"),  # of ASTRA-sim 1.0
     "operating_points": Kind(1e-3, 15.0, 0.15, "steady.close_points"),  # of served models
     "mesh_mappings": Kind(3e-4, 8.0, 0.1, "close.close_mappings"),  # of models on meshes

@@ -97,6 +97,21 @@ class Ports(Protocol):
         """Return the same of messages; a message has the links between its two ends."""
 
 
+class Machine(Protocol):
+    """What runs whole traces by itself: see `perfmodel.parity.astra.machine`."""
+
+    def run(
+        self,
+        plan: Any,
+        graphs: Sequence[Any],
+        ranks: Sequence[Any],
+        groups: Sequence[Any],
+        of_rank: Sequence[Sequence[int]],
+        messages: Any,
+    ) -> tuple[Floats, Floats, Integers]:
+        """Return begin and end of every node, and the order in which they ended."""
+
+
 class Costs(Protocol):
     """A cost model of computation and communication.
 
@@ -110,12 +125,33 @@ class Costs(Protocol):
         All communication of a rank one after another, or each group by itself.
     ports : Ports or None
         Communication that runs at the same time shares ports; None: it does not.
+    machine : Machine or None
+        Runs traces message by message, so that nothing is asked for times of communication
+        but whether it is possible; None: collectives are meetings that take a time.
     """
 
     tick: float
     whole: bool
     streams: str
     ports: Ports | None
+
+    @property
+    def machine(self) -> Machine | None:
+        """Return what runs whole traces, if anything does."""
+
+    def run_apart(
+        self,
+        plan: Any,
+        graphs: Sequence[Any],
+        ranks: Sequence[Any],
+        groups: Sequence[Any],
+        of_rank: Sequence[Sequence[int]],
+        messages: Any,
+    ) -> tuple[Floats, Floats, Integers] | None:
+        """Run traces in which members of collectives begin apart; as `Machine.run`.
+
+        None: members all end with the slowest, counted from the last to begin.
+        """
 
     def check(self, ranks: int) -> None:
         """Raise unless so many ranks can be simulated."""

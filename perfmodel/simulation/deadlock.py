@@ -94,7 +94,12 @@ class _Waits:
             instance = arguments["partner"][node]
             first, last = arguments["instance_first"][instance : instance + 2]
             members = arguments["instance_nodes"][first:last]
-            return int(members[self._start[members] < 0][0]), "waits for another member"
+            absent = members[self._start[members] < 0]
+            if absent.size:
+                return int(absent[0]), "waits for another member"
+            # All have begun, but each other's messages are not those that they wait for.
+            others = members[(self._end[members] < 0) & (members != node)]
+            return int(others[0]) if others.size else node, "waits for messages of"
         first = node - number
         lengths = np.diff(graph.child_offsets)
         parents = first + np.repeat(np.arange(graph.nodes), lengths)[graph.children == number]

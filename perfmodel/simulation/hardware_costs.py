@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -87,6 +87,7 @@ class HardwareCosts:
 
     tick = 1.0
     whole = False
+    machine = None  # collectives are meetings
     knows_rates = True  # those of the device, so that utilizations can be told
 
     def __init__(
@@ -209,6 +210,10 @@ class HardwareCosts:
                 self._priced.clear()
             self._priced[key] = times
         return self._priced[key]
+
+    def run_apart(self, *whole: Any) -> None:
+        """Return None: members all end with the slowest."""
+        del whole
 
     def ring(
         self,

@@ -65,7 +65,8 @@ def simulate(
     ended are looked through in ascending order of identifier, and begin where their
     resource is free.
     A collective runs from the moment its last member begins it, and takes the time that it
-    takes alone; longer where the cost model has `contention` and others use its ports.
+    takes alone; longer where the cost model has `contention` and others use its ports. Where it
+    has a `machine`, that runs every rank and message by itself.
     What ends at one moment ends before anything begins; with `AstraCosts` one after another,
     as in ASTRA-sim.
 
@@ -126,18 +127,22 @@ def simulate(
     if issue_order not in ("identifier", "hash"):
         raise DataError(f"issue_order '{issue_order}'; it should be identifier or hash")
     by_hash = issue_order == "hash"
-    if by_hash and costs.ports is not None:
+    machine = costs.machine if traces.devices > 1 else None
+    if by_hash and (costs.ports is not None or machine is not None):
         raise DataError("issue_order 'hash' knows no contention; it should be identifier")
     graphs, ranks = share_graphs(traces, costs, memory, control_parents)
     groups, of_rank = find_groups(traces, graphs, ranks, costs)
     messages = match_messages(graphs, ranks, costs)
     classes = np.arange(len(ranks))
-    if symmetry and not (by_hash and not same_numbers(ranks)):
+    if symmetry and machine is None and not (by_hash and not same_numbers(ranks)):
         classes = rank_classes(ranks, groups, of_rank, messages)
     plan = _plan(graphs, ranks, groups, of_rank, messages, classes, costs)
     _check_sum(plan, costs, ranks)
     if by_hash:
         start, end, order = run_in_hash_order(plan, graphs, ranks)
+        tied = apart = False
+    elif machine is not None:
+        start, end, order = machine.run(plan, graphs, ranks, groups, of_rank, messages)
         tied = apart = False
     else:
         with kernel_work(nodes=plan.first[-1]):
@@ -159,6 +164,11 @@ def simulate(
         with kernel_work(nodes=plan.first[-1]):
             start, end, order, tied, apart = kernel.run_traces(**plan.arguments)
         stuck = bool(len(order) and order[-1] < 0)
+    if apart and not stuck and len(plan.representatives) == len(ranks):
+        # No meeting says how members end that begin apart, but for rings: message by message.
+        found = costs.run_apart(plan, graphs, ranks, groups, of_rank, messages)
+        if found is not None:
+            start, end, order = found
     if stuck:
         raise FormatError(explain_standstill(plan, graphs, ranks, start, end))
 

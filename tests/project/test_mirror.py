@@ -44,10 +44,11 @@ ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
         "kernels/step/placement.py",
     ),
     ("parity/astra", "one compiled simulator: its runs equal ASTRA-sim's"): (
-        "kernels/astra/aware.py",
-        "kernels/astra/aware_state.py",
+        "kernels/astra/machine.py",
+        "kernels/astra/machine_state.py",
         "kernels/astra/phase.py",
         "kernels/astra/queue.py",
+        "kernels/astra/streams.py",
         "perfmodel/parity/astra/costs.py",
         "perfmodel/parity/astra/grids.py",
     ),

@@ -416,7 +416,17 @@ def traces(random: np.random.Generator) -> None:
     for contention in (False, True):
         simulate(found, HardwareCosts(load_hardware("dgx-h100"), contention=contention))
     system = uniform_system(["ring"], roofline_enabled=True, peak_performance_teraflops=900.0)
-    simulate(found, AstraCosts(astra.one_dimension(members=4), system))
+    for engine in ("congestion-unaware", "congestion-aware"):
+        simulate(found, AstraCosts(astra.one_dimension(members=4), system, engine))
+    builders = [TraceBuilder() for _ in range(16)]
+    for rank, builder in enumerate(builders[1:], 1):  # messages wait until all have come
+        last = [builder.add("work", COMPUTE, duration=1.0)]
+        for _ in range(20):
+            sides = {"source": 0, "destination": rank, "communication_size": 1000}
+            builders[0].add("send", SEND, **sides)
+            last = [builder.add("receive", RECEIVE, data=last, **sides)]
+    late = TraceSet(tuple(builder.build() for builder in builders))
+    simulate(late, AstraCosts(astra.one_dimension(members=16), system, "congestion-aware"))
 
 
 def astra_collectives(random: np.random.Generator) -> None:

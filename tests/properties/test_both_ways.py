@@ -30,8 +30,9 @@ KEPT = 12  # calls of each kernel
 ULPS = 2
 # What is compared of kernels that return memory nobody has written yet; of others, everything.
 WRITTEN: dict[str, tuple[str, ...]] = {
-    "astra.aware_state._pool": (),
-    "astra.aware_state.new_state": (),
+    "astra.machine._new_work": (),
+    "astra.machine_state.grown": (),
+    "astra.machine_state.new_state": (),
     "pipeline.events.new_run": (),
     "trace.contention.new_sharing": (),
 }

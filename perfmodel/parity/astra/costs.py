@@ -7,15 +7,19 @@ differently stands in :mod:`perfmodel.parity.astra.versions`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from perfmodel.base.collectives import SIMULATED, TRACED
 from perfmodel.base.columns import Flags, Floats, Integers
-from perfmodel.base.errors import FormatError
+from perfmodel.base.errors import FormatError, PerfModelError
 from perfmodel.formats.astra.records import AstraNetwork, AstraSystem
 from perfmodel.formats.chakra.writing import whole_microseconds
 from perfmodel.parity.astra.collective import pair_links, simulate_collectives
-from perfmodel.parity.astra.plan import logical_dimensions, network_table, plain_algorithm
+from perfmodel.parity.astra.machine import Machine
+from perfmodel.parity.astra.plan import group_algorithm, logical_dimensions, network_table
 from perfmodel.parity.astra.versions import DEFAULT_VERSION, AstraVersion, astra_version
 from perfmodel.simulation.checks import check_devices, check_involved, check_roofline
 from perfmodel.simulation.costs import (
@@ -34,6 +38,7 @@ from perfmodel.trace import ABSENT, COMPUTE, EVERYBODY, MEM_LOAD, MEM_STORE, Tra
 # The collectives that ASTRA-sim runs, in the order of traces: W issue_comm.
 RUN = tuple(name for name in TRACED if name in SIMULATED)
 GROUP_DELAY = 10  # [ns]; kernels.astra_ranks has the same
+MOST_CROSSINGS_APART = 20_000_000  # some seconds
 BROADCAST = TRACED.index("broadcast")
 ASSUMED_DIMENSIONS = 4  # of a collective that states none: W issue_coll_comm of main
 
@@ -46,14 +51,16 @@ class AstraCosts:
     network : AstraNetwork
     system : AstraSystem
     engine : {"congestion-unaware", "congestion-aware"}
-        Backend that times the collectives; messages share no links.
+        Backend. With congestion whole traces run message by message (`machine`), on a network
+        of one dimension.
     version : str or AstraVersion
         State of the simulator: ``astra-sim``, ``astra-sim@af2492b`` ….
 
     Raises
     ------
     HardwareError
-        The roofline is on without a peak performance, or there is no such version.
+        The roofline is on without a peak performance, there is no such version, or the backend
+        does not know the network.
     """
 
     tick = 1e-9
@@ -73,6 +80,8 @@ class AstraCosts:
         self.network = network
         self.system = system
         self.engine = engine
+        aware = engine == "congestion-aware"
+        self.machine = Machine(network, system, self.version) if aware else None
 
     def check(self, ranks: int) -> None:
         """Raise unless the network has a device for every rank."""
@@ -180,23 +189,52 @@ class AstraCosts:
         members: tuple[int, ...],
         involved: tuple[bool, ...] | None,
     ) -> Floats:
-        """Return times of the slowest member [ns]; a group of one device needs none."""
+        """Return times of the slowest member [ns]; a group of one device needs none.
+
+        The machine needs none either: it is asked whether it can run them.
+        """
         if len(members) < 2:
             return np.zeros(len(sizes))
         name = TRACED[kind]
         everybody = len(members) == self.network.devices
+        if self.machine is not None:
+            for size in sizes.tolist():
+                self.machine.collective(name, size, None if everybody else members)
+            return np.zeros(len(sizes))
         times = simulate_collectives(
             self.network,
             self.system,
             name,
             sizes,
             self._flags(involved),
-            self.engine,
+            "congestion-unaware",
             None if everybody or involved is not None else members,
             least_size=0,
             group_algorithm=self._group_algorithm(name),
         )
         return times[:, 0].astype(np.float64)
+
+    def run_apart(
+        self,
+        plan: Any,
+        graphs: Sequence[Any],
+        ranks: Sequence[Any],
+        groups: Sequence[Any],
+        of_rank: Sequence[Sequence[int]],
+        messages: Any,
+    ) -> tuple[Floats, Floats, Integers] | None:
+        """Run traces message by message without congestion; None where that is too long.
+
+        Algorithms that the machine does not follow, and ranks that would wait for each other for
+        their tags alone, are left to meetings as well.
+        """
+        machine = Machine(self.network, self.system, self.version, shared=False)
+        machine.most_crossings = MOST_CROSSINGS_APART
+        try:
+            start, end, order = machine.run(plan, graphs, ranks, groups, of_rank, messages)
+        except PerfModelError:
+            return None
+        return None if order[-1] < 0 else (start, end, order)
 
     def ring(
         self,
@@ -214,7 +252,7 @@ class AstraCosts:
 
         everybody = len(members) == self.network.devices
         order = np.argsort(members) if everybody else np.arange(len(members))
-        if len(members) < 2 or involved is not None:
+        if len(members) < 2 or involved is not None or self.machine is not None:
             return None
         system, table = self.system, network_table(self.network)
         rows = np.full((len(sizes), ranks.RING_COLUMNS), ABSENT, np.int64)
@@ -252,10 +290,7 @@ class AstraCosts:
 
     def _group_algorithm(self, name: str) -> str:
         """Return the algorithm of groups that leave devices out."""
-        implementation = self.system.implementation(name)
-        if not self.version.group_keeps_algorithm or len(implementation) != 1:
-            return "ring"
-        return plain_algorithm(implementation[0])
+        return group_algorithm(self.system.implementation(name), self.version.group_keeps_algorithm)
 
     def collective_tail(self, members: tuple[int, ...]) -> float:
         """Return D, after which what has arrived is handled; 10 ns in groups (MemBus.cc:54)."""
@@ -267,7 +302,9 @@ class AstraCosts:
         return coordinates_slices(self._flags(involved) or (), self.network.npus_count)
 
     def message_times(self, sources: Integers, destinations: Integers, sizes: Integers) -> Floats:
-        """Return times of messages [ns]: latency of each hop, transfer once."""
+        """Return times of messages [ns]: latency of each hop, transfer once; not the machine's."""
+        if self.machine is not None:
+            return np.zeros(sizes.size)
         from perfmodel.kernels.astra import messages as kernel
         from perfmodel.kernels.work import kernel_work
 

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from perfmodel.base.collectives import SIMULATED
 from perfmodel.base.errors import HardwareError
 from perfmodel.formats.astra.records import (
-    ALGORITHMS,
     IMPLEMENTATIONS,
     UNAWARE_TOPOLOGIES,
     AstraNetwork,
@@ -86,6 +85,20 @@ def logical_dimensions(
     return dimensions
 
 
+def group_algorithm(implementation: Sequence[str], keeps_algorithm: bool) -> str:
+    """Return the algorithm of a communicator group that leaves devices out: one flat ring.
+
+    Parameters
+    ----------
+    implementation : sequence of str
+    keeps_algorithm : bool
+        See `AstraVersion.group_keeps_algorithm`.
+    """
+    if keeps_algorithm and len(implementation) == 1:
+        return plain_algorithm(implementation[0])
+    return "ring"
+
+
 def phase_plan(
     collective: str, dimensions: Sequence[LogicalDimension], optimization: str
 ) -> NDArray[np.int64]:
@@ -108,7 +121,7 @@ def phase_plan(
         [
             (
                 SIMULATED.index(kind),
-                ALGORITHMS.index(dimension.algorithm),
+                IMPLEMENTATIONS.index(dimension.algorithm),
                 dimension.members,
                 dimension.stride,
                 dimension.index,

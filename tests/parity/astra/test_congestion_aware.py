@@ -314,13 +314,14 @@ def test_links_of_a_mesh_are_its_edges():
     [
         (6, "halvingDoubling", "all_reduce", MIB, 1, "power of two"),
         (8, "halvingDoubling", "all_to_all", MIB, 1, "cannot do all_to_all"),
-        (8, "doubleBinaryTree", "all_reduce", MIB, 1, "doubleBinaryTree"),
+        (8, "doubleBinaryTree", "all_gather", MIB, 1, "cannot do all_gather"),
+        (6, "doubleBinaryTree", "all_reduce", MIB, 1, "power of two"),
         (8, "ring", "broadcast", MIB, 1, "unknown collective"),
         (8, "ring", "all_gather", 3, 4, "fewer bytes than preferred_dataset_splits 4"),
         (8, "halvingDoubling", "all_reduce", 8, 1, "empty message"),
         (4096, "direct", "all_to_all", 64 * MIB, 10, "messages"),
-        (8, "ring", "all_reduce", 0, 1, "whole number of bytes >= 1"),
-        (8, "ring", "all_reduce", 1.5, 1, "whole number of bytes >= 1"),
+        (8, "ring", "all_reduce", -1, 1, "whole number of bytes >= 0"),
+        (8, "ring", "all_reduce", 1.5, 1, "whole number of bytes >= 0"),
         (8, "ring", "all_reduce", 2**62, 1, "at most"),
     ],
 )
