@@ -1,7 +1,7 @@
 """Write the measured figures of README.md and docs: accuracy tables and speed.
 
     python benchmarks/update_readme.py [--families DATA/e2e] [--serving RUNS.csv]
-        [--kernels DATA] [--pairs] [--speed]
+        [--kernels DATA] [--pairs] [--speed] [--astra DATA/astra/real]
 
 The published runs and the kernels measured here are always scored; the development tables and the
 speed only where asked for. Each figure stands between two comments; the README has one line
@@ -24,6 +24,7 @@ from accuracy import families, left_out, pairs, sustained, switches, uncertainty
 from accuracy import kernels as accuracy_kernels
 from accuracy import serving as accuracy_serving
 from accuracy.training import COLUMNS, HEADER, markdown, table_line
+from parity_kinds import astra_real
 from speed import collectives as collective_speed
 from speed import first_run
 from speed import kernels as kernel_speed
@@ -37,6 +38,7 @@ ACCURACY = HERE.parent / "docs" / "accuracy.md"
 ARCHITECTURE = HERE.parent / "docs" / "architecture.md"
 KERNELS = HERE.parent / "docs" / "kernels.md"
 COLLECTIVES = HERE.parent / "docs" / "collectives.md"
+PARITY = HERE.parent / "docs" / "parity.md"
 PERFORMANCE = HERE.parent / "docs" / "performance.md"
 PUBLISHED = "Training steps, published runs"
 FAMILIES = "Training steps, development runs (families alike)"
@@ -189,6 +191,7 @@ def main() -> None:
     parser.add_argument("--kernels", type=Path, help="folder of measured kernels")
     parser.add_argument("--pairs", action="store_true", help="published pairs of machines")
     parser.add_argument("--speed", action="store_true")
+    parser.add_argument("--astra", type=Path, help="folder of runs of the real ASTRA-sim")
     options = parser.parse_args()
     published = HERE / "published_training_runs.csv"
     blocks, truth = {}, {}
@@ -212,6 +215,8 @@ def main() -> None:
         replace_block(ARCHITECTURE, "speed", speed)
         replace_block(COLLECTIVES, "collective-speed", collectives)
         replace_block(PERFORMANCE, "first-run", first_run.report())
+    if options.astra:
+        replace_block(PARITY, "astra-real", astra_real.markdown(astra_real.compare(options.astra)))
     if options.kernels:
         blocks["kernels"], kernels, collectives, lines = kernel_blocks(options.kernels)
         truth |= lines

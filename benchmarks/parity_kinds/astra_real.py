@@ -50,7 +50,7 @@ FIGURES = {
     "cpu_ns": "cpu_time",
 }
 COLUMNS = (*KEYS, "exit_code", "rank", *FIGURES)
-GROUPS = ("traces", "version", "engine", "network kind", "system", "case")
+GROUPS = ("what", "traces", "version", "engine", "network kind", "system", "case")
 
 
 @dataclass(slots=True)
@@ -166,6 +166,8 @@ def unpacked(path: Path) -> Iterator[Path]:
 def outcome(folder: Path, lines: Sequence[tuple[str, Row]]) -> Outcome:
     """Run what a run of the simulator ran, and compare."""
     cells = dict(lines[0][1])
+    form = cells["traces"].replace("_", " ")
+    cells["what"] = f"{cells['engine'].replace('_', '-')}, {cells['version']}, traces {form}"
     cells["network kind"] = cells["network"].partition("_")[0].removesuffix(".yml")
     found = Outcome(cells)
     printed = [printed_figures(row) for _, row in lines]
@@ -271,3 +273,19 @@ def table(document: dict[str, Any]) -> list[str]:
     for column, groups in document["groups"].items():
         lines += group_table(column, {name: {"rows": g["runs"]} | g for name, g in groups.items()})
     return lines
+
+
+def markdown(document: dict[str, Any]) -> str:
+    """Return the table of docs/parity.md: runs by engine, version and form of the traces."""
+    lines = [
+        "| engine, version, traces | runs | every figure of every rank equal | ended as foreseen "
+        "| worst |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for name, group in (document["groups"]["what"] | {"all": document}).items():
+        worst = group["worst_relative_error"]
+        shown = "–" if worst is None else f"{100 * worst:.2f} %"
+        lines.append(
+            f"| {name} | {group['runs']} | {group['exact']} | {group['ended_alike']} | {shown} |"
+        )
+    return "\n".join(lines)

@@ -46,7 +46,11 @@ from perfmodel.network.expert_exchange import moe_exchange_times
 from perfmodel.network.schedules.contention import Operation, concurrent_times
 from perfmodel.network.schedules.on_links import scheduled_time
 from perfmodel.network.table import network_table
-from perfmodel.parity.astra.collective import simulate_collective, uniform_system
+from perfmodel.parity.astra.collective import (
+    simulate_collective,
+    simulate_collectives,
+    uniform_system,
+)
 from perfmodel.parity.astra.costs import AstraCosts
 from perfmodel.parity.wse.core_products import CoreNode, attention_pieces, product_pieces
 from perfmodel.parity.wse.core_transfers import all_reduce_pieces, multicast_piece
@@ -447,6 +451,16 @@ def astra_collectives(random: np.random.Generator) -> None:
             system = uniform_system(["ring"], preferred_dataset_splits=3)
             network = astra.one_dimension(members=16)
             simulate_collective(network, system, kind, int(size), members=[0, 3, 5, 11])
+            for algorithm in ("direct", "halvingDoubling"):  # of groups, on main
+                with contextlib.suppress(PerfModelError):
+                    simulate_collectives(
+                        network,
+                        system,
+                        kind,
+                        [int(size)],
+                        members=[0, 3, 5, 11],
+                        group_algorithm=algorithm,
+                    )
 
 
 def astra_texts(random: np.random.Generator) -> None:
