@@ -118,7 +118,7 @@ def training(random: np.random.Generator) -> None:
         model = load_model(name, mtp="stated")
         grid = strategy_grid(
             model,
-            128,
+            32,
             sequence_length=4096,
             global_batch_size=256,
             mapping=[MAPPINGS[code] for code in (0, 5, 14, 20)],
@@ -433,7 +433,7 @@ def astra_collectives(random: np.random.Generator) -> None:
     """Every collective of ASTRA-sim, without and with congestion, whole and in groups."""
     kinds = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
     for kind in kinds:
-        for size in sizes(random, 2**12, 2**24, 2):
+        for size in sizes(random, 2**12, 2**24, 1):
             for algorithm in ("ring", "direct", "halvingDoubling", "doubleBinaryTree"):
                 system = uniform_system([algorithm], preferred_dataset_splits=4)
                 for topology in ("Ring", "Switch", "FullyConnected"):
