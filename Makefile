@@ -67,16 +67,17 @@ clean: ## Remove .venv, caches and build products
 		.hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# One stamp per set of extras, newer than pyproject.toml once it is installed.
+# One stamp per set of extras, newer than pyproject.toml once it is installed; `dev` has all others.
 $(VENV)/.demo: EXTRAS :=
 $(VENV)/.test: EXTRAS := [test]
 $(VENV)/.browser: EXTRAS := [browser]
 $(VENV)/.docs: EXTRAS := [docs]
 $(VENV)/.dev: EXTRAS := [dev]
+$(VENV)/.dev: MET := $(VENV)/.demo $(VENV)/.test $(VENV)/.browser $(VENV)/.docs
 $(VENV)/.demo $(VENV)/.test $(VENV)/.browser $(VENV)/.docs $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@echo "installing perfmodel$(EXTRAS) into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.$(EXTRAS)'
-	@touch $@
+	@touch $@ $(MET)
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "perfmodel needs Python 3.11 or newer; none was found. Install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }

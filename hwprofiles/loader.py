@@ -232,10 +232,9 @@ def _parent_path(path: str, parent: str) -> str:
     if is_path(parent):
         return str(Path(path).parent / parent)
     key = normalise(parent)
-    shipped = {normalise(file.stem): file for file in profile_files()}
-    if key in shipped:
-        return str(shipped[key])
-    names = [file.stem for file in shipped.values()]
+    if key not in TABLES and (FOLDER / f"{key}.toml").is_file():
+        return str(FOLDER / f"{key}.toml")
+    names = [file.stem for file in profile_files()]
     raise HardwareError(
         f"{path}: 'extends' names the unknown profile '{parent}'{did_you_mean(parent, names)}"
     )

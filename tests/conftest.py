@@ -13,6 +13,14 @@ from typing import TYPE_CHECKING, Any
 # Tests run compiled kernels, however small the work. Read when the first kernel is imported,
 # which some module of ours does.
 os.environ.setdefault("PERFMODEL_JIT", "always")
+# Dask's workers that wait for work watch themselves, for a tenth of a core, unless told otherwise
+# before Dask is imported.
+for name, value in {
+    "WORKER__PROFILE__ENABLED": "False",
+    "ADMIN__TICK__INTERVAL": "5s",
+    "ADMIN__SYSTEM_MONITOR__INTERVAL": "10s",
+}.items():
+    os.environ.setdefault(f"DASK_DISTRIBUTED__{name}", value)
 
 import numpy as np
 import pytest

@@ -141,12 +141,12 @@ def left_out(
         if (devices and device not in devices) or (chosen and rows not in chosen):
             continue
         family = load_family(name)
-        without, trust = borrowed(family)
         try:
             own = judge_family(family, [table])
         except PerfModelError:
             continue  # no such rows
         if own.regimes.size >= FEWEST:
+            without, trust = borrowed(family)
             yield LeftOut(device, rows, own, judge_family(without, [table]), trust[group])
 
 

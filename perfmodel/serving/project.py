@@ -270,7 +270,7 @@ def deployment_columns(
         return np.array(places, np.int64)[engine]
 
     def number(values: Any) -> Floats:
-        return np.ascontiguousarray(np.broadcast_to(values, engine.shape), np.float64)
+        return np.array(np.broadcast_to(values, engine.shape), np.float64)
 
     pool = prefill_columns(grid.columns)
     apart = prefill_layout >= 0

@@ -7,7 +7,6 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numba
 import numpy as np
@@ -47,15 +46,22 @@ def test_the_setting_of_the_tests_came_before_the_first_kernel():
     assert _jit.mode() == os.environ["PERFMODEL_JIT"]
 
 
+@pytest.fixture(scope="module")
+def compiled_output():
+    return perfmodel(*PROJECT, "--json").stdout
+
+
 @pytest.mark.parametrize(
     "switches",
     [{"NUMBA_DISABLE_JIT": "1"}, {"PERFMODEL_JIT": "never"}, {"PERFMODEL_JIT": "auto"}],
 )
-def test_uncompiled_kernels_give_the_same_digits_and_compile_nothing(tmp_path, switches):
+def test_uncompiled_kernels_give_the_same_digits_and_compile_nothing(
+    tmp_path, switches, compiled_output
+):
     """An empty cache would be announced and filled."""
     switches |= {"XDG_CACHE_HOME": str(tmp_path), "NUMBA_CACHE_DIR": ""}
     uncompiled = perfmodel(*PROJECT, "--json", **switches)
-    assert uncompiled.stdout == perfmodel(*PROJECT, "--json").stdout
+    assert uncompiled.stdout == compiled_output
     assert "compiling" not in uncompiled.stderr
     assert not list(tmp_path.rglob("*"))
 
@@ -149,16 +155,15 @@ print(stream_times(load_hardware("dgx-h100"), 1e6, 1e6).time.tolist())
 
 
 @needs_compiling
-@pytest.mark.parametrize(
-    ("suffix", "damages"),
-    [("nbi", (b"", b"\x93random" * 99, pickle.dumps(1), 0.5)), ("nbc", (b"", 0.5, 0.999))],
-)
-def test_a_damaged_cache_is_written_again(tmp_path: Path, suffix: str, damages: tuple[Any, ...]):
+def test_a_damaged_cache_is_written_again(tmp_path: Path):
     switches = {"PERFMODEL_JIT": "always", "XDG_CACHE_HOME": str(tmp_path), "NUMBA_CACHE_DIR": ""}
     first = python("-c", STREAM, **switches).stdout
-    (file,) = tmp_path.rglob(f"stream.stream_times-*.{suffix}")
-    whole = file.read_bytes()
-    for damage in damages:  # a share of it, or other content
+    for suffix, damage in (
+        *(("nbi", content) for content in (b"", b"\x93random" * 99, pickle.dumps(1), 0.5)),
+        *(("nbc", content) for content in (b"", 0.999)),
+    ):  # a share of it, or other content
+        (file,) = tmp_path.rglob(f"stream.stream_times-*.{suffix}")
+        whole = file.read_bytes()
         damage = whole[: int(damage * len(whole))] if isinstance(damage, float) else damage
         file.write_bytes(damage)
         run = python("-c", STREAM, **switches)

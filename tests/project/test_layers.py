@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,10 +41,28 @@ MODULES = modules()
 
 
 @functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def statements(tree: ast.Module, *, types: bool = True) -> Iterator[ast.AST]:
+    """Yield all statements, inside functions too; without `types`, not a type checker's own."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        parts = ["body", "orelse", "finalbody", "handlers", "cases"]
+        if not types and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            parts = ["orelse"]
+        for part in parts:
+            waiting += getattr(node, part, ())
+
+
+@functools.cache
 def imports(path: Path, name: str, *, top_level_only: bool = False) -> set[str]:
     """Dotted names that a module imports; inside functions too, unless told otherwise."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    nodes = tree.body if top_level_only else ast.walk(tree)
+    tree = parsed(path)
+    nodes = tree.body if top_level_only else statements(tree)
     found: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -75,19 +94,10 @@ def floors() -> list[list[str]]:
     return [[name.strip() for name in re.split(r"[:|]", layer)] for layer in contract["layers"]]
 
 
-class _WithoutTypes(ast.NodeTransformer):
-    """Drops what only a type checker imports."""
-
-    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
-        return (
-            node.orelse if ast.unparse(node.test) == "TYPE_CHECKING" else self.generic_visit(node)
-        )
-
-
-def imported_modules(tree: ast.AST) -> set[str]:
+def imported_modules(path: Path) -> set[str]:
     """Our modules that run when all functions of a module do, packages only for their own names."""
     found = set()
-    for node in ast.walk(tree):
+    for node in statements(parsed(path), types=False):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -107,10 +117,7 @@ def circle(graph: dict[str, set[str]]) -> list[str]:
 
 def test_no_imports_run_in_a_circle():
     """Imports inside functions count too: they put a circle off, they do not break it."""
-    graph = {}
-    for name, path in MODULES.items():
-        tree = _WithoutTypes().visit(ast.parse(path.read_text(encoding="utf-8")))
-        graph[name] = imported_modules(tree) - {name}
+    graph = {name: imported_modules(path) - {name} for name, path in MODULES.items()}
     assert circle(graph) == []
     graph["perfmodel.base.errors"].add("perfmodel.cli.main")
     assert len(circle(graph)) > 2  # the check can fail

@@ -36,7 +36,8 @@ def test_counts_are_per_attention_rank_and_devices_count_both_pools():
     assert found.prefill_layout.tolist() == [second[0] + 10]
     assert found.blocks.tolist() == memory.blocks.tolist()
     assert found.transfer_time[0] > 0
-    assert all(column.flags.c_contiguous for column in found)
+    # Else kernels are compiled once more, for columns that cannot be written.
+    assert all(column.flags.c_contiguous and column.flags.writeable for column in found)
 
 
 def test_dense_ranks_do_not_wait_for_each_other():

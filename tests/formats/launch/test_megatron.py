@@ -147,8 +147,8 @@ def test_zero_3_is_megatron_fsdp() -> None:
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("framework", ["megatron", "megatron-deepep"])
 def test_what_is_written_is_read(name: str, framework: str) -> None:
-    done, refused = round_trips("megatron", framework, name, 60)
-    assert done > 10
+    done, refused = round_trips("megatron", framework, name, 30)
+    assert done > 5
     assert all(text.startswith("Megatron-LM cannot do ") for text in refused)
 
 

@@ -67,8 +67,8 @@ def test_llama_70b_as_its_recipe_on_h100() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_what_is_written_is_read(name: str) -> None:
-    done, refused = round_trips("megatron-bridge", "megatron-deepep", name, 60)
-    assert done > 10
+    done, refused = round_trips("megatron-bridge", "megatron-deepep", name, 30)
+    assert done > 5
     assert all(text.startswith("Megatron Bridge cannot do ") for text in refused)
 
 

@@ -63,12 +63,12 @@ def test_what_is_written_is_read(name: str) -> None:
         "torchtitan",
         "torchtitan",
         name,
-        150,
+        60,
         mapping=("tensor-context-data-pipeline",),
         zero_stage=(2, 3),
         precision=("bf16", "fp8", "mxfp8"),
     )
-    assert done > 20
+    assert done > 8
     assert all(text.startswith("torchtitan cannot do ") for text in refused)
 
 
