@@ -69,6 +69,11 @@ def show_simulation(
         f"{counted(summary['nodes'], 'node')}"
         + ("; communication shares ports\n" if result.contention else "\n")
     )
+    if result.together:
+        remark(
+            "note: too large to follow every message: members of some collectives, which ASTRA-sim "
+            "ends one by one, end with the slowest"
+        )
     if by == "rank":
         _print_ranks(result)
     else:

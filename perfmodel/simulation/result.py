@@ -90,6 +90,9 @@ class Simulation:
         Of all ranks together.
     contention : bool
         Communication shared the ports of its devices.
+    together : bool
+        Members of some collective end with the slowest here, which in ASTRA-sim end one by one:
+        the run was too large to follow every message.
     """
 
     representative: Integers
@@ -99,6 +102,7 @@ class Simulation:
     whole: bool
     nodes: int
     contention: bool = False
+    together: bool = False
 
     def __getattr__(self, name: str) -> NDArray[np.float64]:
         """Return a figure of every rank, in SI units."""
@@ -163,7 +167,8 @@ class Simulation:
         SI units; None where there is nothing to report. They are those of the slowest rank,
         but `peak_memory` is that of the rank that needs most, and messages and collectives
         are added up over all ranks. `wall_time_nanoseconds` and the like are there where
-        times are whole nanoseconds, `contention` where communication shared ports.
+        times are whole nanoseconds, `contention` where communication shared ports,
+        `members_end_together` where `together` holds.
         """
         result: dict[str, Any] = {
             "ranks": len(self.class_of_rank),
@@ -173,6 +178,8 @@ class Simulation:
         }
         if self.contention:
             result["contention"] = "max-min fair"
+        if self.together:
+            result["members_end_together"] = True
         slowest = int(np.argmax(self._raw("wall_time")))
         result["slowest_rank"] = slowest
         for name, _, _ in FIGURES:

@@ -169,6 +169,7 @@ def simulate(
         found = costs.run_apart(plan, graphs, ranks, groups, of_rank, messages)
         if found is not None:
             start, end, order = found
+            apart = False
     if stuck:
         raise FormatError(explain_standstill(plan, graphs, ranks, start, end))
 
@@ -187,6 +188,7 @@ def simulate(
         whole=costs.whole,
         nodes=traces.nodes,
         contention=costs.ports is not None,
+        together=apart and costs.whole,
     )
 
 

@@ -218,6 +218,7 @@ def test_without_congestion_members_that_begin_apart_are_run_message_by_message(
     slowest = 1_000_000 + DELAY + flight(MIB) + DELAY
     late = 1_000_000 + 2 * DELAY if most else slowest
     assert (ends(result, 0), ends(result, 1)[1]) == ([slowest], late)
+    assert result.together == (not most)
 
 
 @pytest.mark.parametrize("algorithms", ["ring|direct", "halvingDoubling|ring"])
