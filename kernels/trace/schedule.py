@@ -46,6 +46,10 @@ class Rings(NamedTuple):
         Of a message from each member's predecessor.
     even : bool[instances]
         Members that begin at one moment end at one moment.
+    place_first : int64[instances]
+        Where its members begin in the next one; of rings.
+    places : int64[members of all instances]
+        Dynamic indices in the order of the ring; a rank may stand for several members.
     """
 
     of: np.ndarray
@@ -53,6 +57,8 @@ class Rings(NamedTuple):
     first: np.ndarray
     times: np.ndarray
     even: np.ndarray
+    place_first: np.ndarray
+    places: np.ndarray
 
 
 @jit
@@ -95,18 +101,31 @@ def _see(seen_time, seen_made, seen_own, rank, now, made, own):
 
 
 @jit
-def _end_ring(nodes, rings, ring, start, now, calendar):
-    """Schedule the end of each member of a ring, all of which have begun."""
-    members = nodes.shape[0]
+def _end_ring(rings, instance, start, now, calendar, ring_end):
+    """Schedule the end of each member of a ring, all of which have begun.
+
+    Tells whether members end apart for whom one rank stands.
+    """
+    ring = rings.of[instance]
+    first = rings.first[ring]
+    last = rings.first[ring + 1] if ring + 1 < rings.first.shape[0] else rings.times.shape[0]
+    members = last - first
+    place = rings.place_first[instance]
     arrival = np.empty(members, np.int64)
     for member in range(members):
-        arrival[member] = int(start[nodes[member]])
+        arrival[member] = int(start[rings.places[place + member]])
     end = np.empty(members, np.int64)
-    first = rings.first[ring]
-    ring_ends(arrival, rings.rows[ring], rings.times[first : first + members], end)
+    ring_ends(arrival, rings.rows[ring], rings.times[first:last], end)
+    apart = False
     for member in range(members):
-        made = max(now, float(end[member] - rings.rows[ring, RING_DELAY]))
-        schedule(calendar, float(end[member]), made, nodes[member])
+        node = rings.places[place + member]
+        if ring_end[node] == NOT_YET:
+            ring_end[node] = float(end[member])
+            made = max(now, float(end[member] - rings.rows[ring, RING_DELAY]))
+            schedule(calendar, float(end[member]), made, node)
+        elif ring_end[node] != float(end[member]):
+            apart = True
+    return apart
 
 
 @jit
@@ -153,7 +172,7 @@ def run_traces(
     instance_first : int64[instances + 1]
         Where an instance's nodes begin in `instance_nodes`.
     instance_nodes : int64[members of all instances]
-        Dynamic indices; of a ring in its order.
+        Dynamic indices.
     instance_time : float64[instances]
         From the moment the last member begins.
     tail : float64[instances]
@@ -199,6 +218,7 @@ def run_traces(
     fresh = np.empty(max(nodes, 1), np.int64)  # became ready while the rank was looked through
     arrived = np.zeros(instance_time.shape[0], np.int64)
     began = np.full(instance_time.shape[0], NOT_YET)
+    ring_end = np.full(nodes if rings.places.shape[0] > 0 else 0, NOT_YET)
     uneven = ~rings.even  # members begin, or would end, at different moments
     tied = False
     apart = False
@@ -281,14 +301,7 @@ def run_traces(
                         if arrived[instance] < members:
                             pass
                         elif uneven[instance] and rings.of[instance] >= 0:
-                            _end_ring(
-                                instance_nodes[begin : begin + members],
-                                rings,
-                                rings.of[instance],
-                                start,
-                                now,
-                                calendar,
-                            )
+                            apart |= _end_ring(rings, instance, start, now, calendar, ring_end)
                         else:
                             apart |= uneven[instance]
                             finish = now + instance_time[instance]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from perfmodel.base.columns import Flags, Floats, Integers
+from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import DataError, FormatError
 from perfmodel.simulation.contention import flows_on_ports, no_flows
 from perfmodel.simulation.costs import Costs, node_text
@@ -17,13 +17,11 @@ from perfmodel.simulation.graph import Graph, Rank
 from perfmodel.simulation.hash_order import run_in_hash_order, same_numbers
 from perfmodel.simulation.meetings import Group, Messages, find_groups, match_messages
 from perfmodel.simulation.result import Simulation
+from perfmodel.simulation.rings import RingColumns, ring_pattern
 from perfmodel.simulation.sharing import share_graphs
 from perfmodel.simulation.statistics import class_figures
 from perfmodel.simulation.symmetry import met_by, rank_classes
-from perfmodel.trace import ABSENT, TraceSet
-
-if TYPE_CHECKING:
-    from perfmodel.kernels.trace.schedule import Rings
+from perfmodel.trace import TraceSet
 
 MOST_EXPLAINED = 5_000_000  # nodes that are run again to say which ranks wait for each other
 MOST_RUN = 50_000_000  # nodes of all ranks that are run where one rank cannot stand for others
@@ -136,7 +134,17 @@ def simulate(
     classes = np.arange(len(ranks))
     if symmetry and machine is None and not (by_hash and not same_numbers(ranks)):
         classes = rank_classes(ranks, groups, of_rank, messages)
-    plan = _plan(graphs, ranks, groups, of_rank, messages, classes, costs)
+    every = np.arange(len(ranks))
+    plan = _plan(
+        graphs,
+        ranks,
+        groups,
+        of_rank,
+        messages,
+        classes,
+        costs,
+        len(np.unique(classes)) == len(ranks),
+    )
     _check_sum(plan, costs, ranks)
     if by_hash:
         start, end, order = run_in_hash_order(plan, graphs, ranks)
@@ -154,13 +162,19 @@ def simulate(
             "collectives first and wait for each other, as in ASTRA-sim before April 2025; "
             "the order of identifiers may do"
         )
-    few = len(plan.representatives) < len(ranks)
-    again = few and (stuck or ((tied or apart) and costs.whole))
-    if again and traces.nodes <= (MOST_EXPLAINED if stuck else MOST_RUN):
-        # Ranks that stand for others would seem to wait for themselves; and in ASTRA-sim a
-        # rank's number may decide what it sees first, and its place in a ring when it ends.
-        classes = np.arange(len(ranks))
-        plan = _plan(graphs, ranks, groups, of_rank, messages, classes, costs)
+    finer = []
+    if len(plan.representatives) < len(ranks):
+        # In ASTRA-sim a rank's place in a ring decides when it ends, and its number may decide
+        # what it sees first; ranks that stand for others would seem to wait for themselves.
+        if apart and costs.whole and not (tied or stuck):
+            finer.append(rank_classes(ranks, groups, of_rank, messages, by_place=True))
+        if traces.nodes <= (MOST_EXPLAINED if stuck else MOST_RUN):
+            finer.append(every)
+    for again in finer:
+        if not (stuck or ((tied or apart) and costs.whole)):
+            break
+        classes = again
+        plan = _plan(graphs, ranks, groups, of_rank, messages, classes, costs, by_place=True)
         with kernel_work(nodes=plan.first[-1]):
             start, end, order, tied, apart = kernel.run_traces(**plan.arguments)
         stuck = bool(len(order) and order[-1] < 0)
@@ -200,8 +214,12 @@ def _plan(
     messages: Messages | None,
     classes: Integers,
     costs: Costs,
+    by_place: bool = False,
 ) -> Plan:
-    """Return what the kernel needs to run the first rank of each class."""
+    """Return what the kernel needs to run the first rank of each class.
+
+    `by_place`: ranks of a class see the same around each ring, so that members may end apart.
+    """
     representatives = np.unique(classes, return_index=True)[1].tolist()
     used = sorted({ranks[rank].graph for rank in representatives})
     static_first = dict(zip(used, _starts([graphs[graph].nodes for graph in used]), strict=False))
@@ -213,31 +231,36 @@ def _plan(
     blocks: dict[bytes, int] = {}
     instance_time: list[Floats] = []
     tail: list[Floats] = []
-    even: list[Flags] = []
-    whole = len(representatives) == len(ranks)
-    rings = _Rings(groups if whole else ())
-    place = np.zeros(first[-1], np.int64)
+    rings = RingColumns(by_place)
     instances = 0
+
+    def node_of(group: Group) -> Callable[[int], Integers]:
+        def nodes_at(place: int) -> Integers:
+            number = classes[group.members[place]]
+            by_slot = graphs[ranks[representatives[number]].graph].by_slot
+            nodes: Integers = first[number] + by_slot[group.slots[place]]
+            return nodes
+
+        return nodes_at
+
     for number, rank in enumerate(representatives):
         graph, begin = graphs[ranks[rank].graph], first[number]
         time[begin : first[number + 1]] = graph.local.times
         for slot, index in enumerate(of_rank[rank]):
             group = groups[index]
-            key = group.different + b"|" + met_by(group, classes)
+            key = group.different + b"|"
+            if by_place and group.ring is not None:
+                key += ring_pattern(group, classes)[0]
+            else:
+                key += met_by(group, classes)
             if key not in blocks:
                 blocks[key] = instances
                 instances += len(group.times)
                 instance_time.append(group.times)
                 tail.append(np.full(len(group.times), group.tail))
-                even.append(
-                    np.ones(len(group.times), np.bool_)
-                    if group.ring is None
-                    else group.ring.even[group.row]
-                )
-                rings.add(group)
+                rings.add(group, node_of(group))
             nodes = graph.by_slot[slot]
             partner[begin + nodes] = blocks[key] + np.arange(len(nodes))
-            place[begin + nodes] = rings.place.get((rank, slot), 0)
         if messages is not None:
             rows = slice(messages.offsets[rank], messages.offsets[rank + 1])
             nodes = begin + graph.messages
@@ -248,7 +271,7 @@ def _plan(
         for number, rank in enumerate(representatives)
     ]
     met = np.concatenate([np.zeros(0, np.int64), *meeting])
-    met = met[np.lexsort((place[met], partner[met]))]
+    met = met[np.argsort(partner[met], kind="stable")]
     instance_first = np.zeros(instances + 1, np.int64)
     np.cumsum(np.bincount(partner[met], minlength=instances), out=instance_first[1:])
 
@@ -273,7 +296,7 @@ def _plan(
         "instance_nodes": met,
         "instance_time": np.concatenate([np.zeros(0), *instance_time]),
         "tail": np.concatenate([np.zeros(0), *tail]),
-        "rings": rings.columns(np.concatenate([np.zeros(0, np.bool_), *even])),
+        "rings": rings.columns(),
         "resources": int(resource.max(initial=0)) + 1,
         "together": not costs.whole,
         "flows": no_flows(),
@@ -283,55 +306,6 @@ def _plan(
             graphs, ranks, groups, of_rank, messages, representatives, first, partner, instances
         )
     return Plan(representatives, first, arguments)
-
-
-class _Rings:
-    """The rings of groups, as the kernel takes them; without groups, none.
-
-    Attributes
-    ----------
-    place : dict of (int, int) to int
-        Of a rank and its slot: its place in the ring.
-    """
-
-    def __init__(self, groups: Sequence[Group]) -> None:
-        self.place = {
-            (int(group.members[member]), int(group.slots[member])): place
-            for group in groups
-            if group.ring is not None
-            for place, member in enumerate(group.ring.order)
-        }
-        self._known = bool(groups)
-        self._of: list[Integers] = []
-        self._rows: list[Integers] = []
-        self._first: list[Integers] = []
-        self._times: list[Integers] = []
-        self._ends = [0, 0]  # rows and times so far
-
-    def add(self, group: Group) -> None:
-        """Add a group's collectives, which are the next instances."""
-        ring = group.ring
-        if ring is None or not self._known:
-            self._of.append(np.full(len(group.times), -1))
-            return
-        row, time = self._ends
-        self._of.append(np.where(ring.rows[group.row, 0] == ABSENT, -1, row + group.row))
-        self._rows.append(ring.rows)
-        self._first.append(time + np.arange(len(ring.rows)) * ring.times.shape[1])
-        self._times.append(ring.times.reshape(-1))
-        self._ends = [row + len(ring.rows), time + ring.times.size]
-
-    def columns(self, even: Flags) -> Rings:
-        """Return all of them; `even` as of `Rings`."""
-        from perfmodel.kernels.astra.ranks import RING_COLUMNS
-        from perfmodel.kernels.trace.schedule import Rings
-
-        nothing = np.zeros(0, np.int64)
-        rows = np.concatenate([np.zeros((0, RING_COLUMNS), np.int64), *self._rows])
-        of, first, times = (
-            np.concatenate([nothing, *parts]) for parts in (self._of, self._first, self._times)
-        )
-        return Rings(of, rows, first, times, even)
 
 
 def _starts(lengths: Sequence[int]) -> Integers:

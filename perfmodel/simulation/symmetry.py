@@ -15,6 +15,7 @@ import numpy as np
 from perfmodel.base.columns import Integers
 from perfmodel.simulation.graph import Rank
 from perfmodel.simulation.meetings import Group, Messages
+from perfmodel.simulation.rings import ring_pattern
 
 
 def rank_classes(
@@ -22,6 +23,7 @@ def rank_classes(
     groups: Sequence[Group],
     of_rank: Sequence[Sequence[int]],
     messages: Messages | None,
+    by_place: bool = False,
 ) -> Integers:
     """Return each rank's class, numbered from 0 in the order of their first ranks.
 
@@ -32,6 +34,8 @@ def rank_classes(
     of_rank : sequence of sequence of int
         Group of each slot of a rank.
     messages : Messages or None
+    by_place : bool
+        Ranks of a class also see the same around each ring: see `ring_pattern`.
 
     Returns
     -------
@@ -39,11 +43,27 @@ def rank_classes(
     """
     colours = _numbered([rank.graph for rank in ranks])
     while True:
-        met = _numbered([(group.different, met_by(group, colours)) for group in groups])
+        places: dict[tuple[int, int], int] = {}
+        around = []
+        for group in groups:
+            if by_place and group.ring is not None:
+                pattern, own = ring_pattern(group, colours)
+                places |= zip(
+                    zip(group.members.tolist(), group.slots.tolist(), strict=True),
+                    own.tolist(),
+                    strict=True,
+                )
+            else:
+                pattern = met_by(group, colours)
+            around.append((group.different, pattern))
+        met = _numbered(around)
         said = [
             (
                 colour,
-                tuple(met[group] for group in of_rank[rank]),
+                tuple(
+                    (met[group], places.get((rank, slot), 0))
+                    for slot, group in enumerate(of_rank[rank])
+                ),
                 b"" if messages is None else _exchanged(messages, rank, colours),
             )
             for rank, colour in enumerate(colours.tolist())

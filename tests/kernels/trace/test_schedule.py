@@ -142,7 +142,8 @@ def no_rings(instances):
     """Return that members of so many collectives end together."""
     nothing = np.zeros(0, np.int64)
     rows = np.zeros((0, RING_COLUMNS), np.int64)
-    return Rings(np.full(instances, -1), rows, nothing, nothing, np.ones(instances, np.bool_))
+    even, first = np.ones(instances, np.bool_), np.zeros(instances, np.int64)
+    return Rings(np.full(instances, -1), rows, nothing, nothing, even, first, nothing)
 
 
 @st.composite
