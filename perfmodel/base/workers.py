@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 PATIENCE = 10  # s, until a scheduler has answered
+CLOSING = 20  # s, until workers that are no longer needed have ended
 ADDRESS = re.compile(r"(tcp|tls|ucx|wss?)://\S+:\d{1,5}")
 AHEAD = 2  # pieces per worker that are asked for, so that none waits and no results pile up
 PIECES = 8  # of one worker: the last to end keeps the others waiting for an eighth at most
@@ -227,10 +228,12 @@ def local_workers(count: int) -> Iterator[Workers]:
 
     # Of a run that a signal ends: what tidies up after it need not say that it does.
     os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
-    with (
-        _silent(),
-        tempfile.TemporaryDirectory(prefix="perfmodel-workers-") as folder,
-        LocalCluster(
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_silent())
+        folder = stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="perfmodel-workers-", ignore_cleanup_errors=True)
+        )
+        cluster = LocalCluster(
             n_workers=count,
             threads_per_worker=1,
             processes=True,
@@ -240,10 +243,16 @@ def local_workers(count: int) -> Iterator[Workers]:
             scheduler_kwargs={"dashboard": False},
             silence_logs=logging.CRITICAL,
             local_directory=folder,
-        ) as cluster,
-        Client(cluster, direct_to_workers=True) as client,
-    ):
+        )
+        stack.callback(_close, cluster)
+        client = stack.enter_context(Client(cluster, direct_to_workers=True))
         yield Workers(client, shares_files=True, name=f"{count} workers")
+
+
+def _close(cluster: Any) -> None:
+    """Close a cluster; one whose workers were killed may wait for them for ever, so not longer."""
+    with contextlib.suppress(TimeoutError):
+        cluster.close(timeout=CLOSING)
 
 
 @contextlib.contextmanager
