@@ -116,7 +116,6 @@ def compare(path: Path) -> dict[str, Any]:
     with unpacked(path) as folder:
         outcomes = [outcome(folder, lines) for lines in runs.values()]
         _traces.cache_clear()
-    errors = [item.error for item in outcomes if item.error is not None]
     figures = {
         name: max((item.by_figure.get(name, 0.0) for item in outcomes), default=None)
         for name in FIGURES
@@ -133,7 +132,6 @@ def compare(path: Path) -> dict[str, Any]:
             (item.wall_error for item in outcomes if item.wall_error is not None), default=None
         ),
         "groups": grouped(outcomes, GROUPS, summary),
-        "compared": len(errors),
     }
 
 

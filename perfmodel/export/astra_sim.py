@@ -34,7 +34,12 @@ from perfmodel.formats.astra.network import write_network, write_system
 from perfmodel.formats.astra.records import AstraNetwork, AstraSystem
 from perfmodel.formats.chakra.files import groups_file, write_traces
 from perfmodel.parity.astra.costs import AstraCosts
-from perfmodel.parity.astra.versions import SIMULATOR, AstraVersion, astra_version
+from perfmodel.parity.astra.versions import (
+    ASSUMED_DIMENSIONS,
+    SIMULATOR,
+    AstraVersion,
+    astra_version,
+)
 from perfmodel.simulation.costs import node_text
 from perfmodel.trace import COMPUTE, TraceSet
 
@@ -44,7 +49,6 @@ if TYPE_CHECKING:
 BINARY = "AstraSim_Analytical_Congestion_Unaware"
 MEMORY = {"memory-type": "NO_MEMORY_EXPANSION"}
 NO_GROUPS = "empty"  # in a path, it means to ASTRA-sim that there is no file of groups
-MOST_DIMENSIONS = 4  # of collectives of main that do not say which: Workload.cc, issue_coll_comm
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +147,10 @@ def astra_export(
     """
     version = astra_version(simulator)
     network = astra_network(hardware, traces.devices)
-    if network.dimensions > MOST_DIMENSIONS and version.dimensions_attribute == "involved_dim":
+    if network.dimensions > ASSUMED_DIMENSIONS and not version.dimensions_override_group:
         raise FormatError(
             f"the network has {network.dimensions} dimensions; collectives of {version} use "
-            f"{MOST_DIMENSIONS}"
+            f"{ASSUMED_DIMENSIONS}"
         )
     _check_groups(traces, version)
     notes = [_fewer_positions(hardware, network)]

@@ -19,8 +19,18 @@ from perfmodel.formats.astra.records import AstraNetwork, AstraSystem
 from perfmodel.formats.chakra.writing import whole_microseconds
 from perfmodel.parity.astra.collective import pair_links, simulate_collectives
 from perfmodel.parity.astra.machine import Machine
-from perfmodel.parity.astra.plan import group_algorithm, logical_dimensions, network_table
-from perfmodel.parity.astra.versions import DEFAULT_VERSION, AstraVersion, astra_version
+from perfmodel.parity.astra.plan import (
+    GROUP_DELAY,
+    group_algorithm,
+    logical_dimensions,
+    network_table,
+)
+from perfmodel.parity.astra.versions import (
+    ASSUMED_DIMENSIONS,
+    DEFAULT_VERSION,
+    AstraVersion,
+    astra_version,
+)
 from perfmodel.simulation.checks import check_devices, check_involved, check_roofline
 from perfmodel.simulation.costs import (
     LocalCosts,
@@ -37,10 +47,8 @@ from perfmodel.trace import ABSENT, COMPUTE, EVERYBODY, MEM_LOAD, MEM_STORE, Tra
 
 # The collectives that ASTRA-sim runs, in the order of traces: W issue_comm.
 RUN = tuple(name for name in TRACED if name in SIMULATED)
-GROUP_DELAY = 10  # [ns]; kernels.astra_ranks has the same
 MOST_CROSSINGS_APART = 20_000_000  # some seconds
 BROADCAST = TRACED.index("broadcast")
-ASSUMED_DIMENSIONS = 4  # of a collective that states none: W issue_coll_comm of main
 
 
 class AstraCosts:
@@ -157,8 +165,7 @@ class AstraCosts:
 
     def _reads_involved(self, trace: Trace) -> Flags:
         """Tell where a collective's own dimensions count, if it states any."""
-        attributes = trace.involved_attributes
-        if attributes and self.version.dimensions_attribute not in attributes:
+        if not self.version.reads(trace.involved_attributes):
             return np.zeros(trace.nodes, np.bool_)
         flags: Flags = (trace.group == EVERYBODY) | self.version.dimensions_override_group
         return flags
@@ -171,7 +178,7 @@ class AstraCosts:
         A state of the simulator reads one attribute, and no other. Where groups come first, a
         collective of all ranks that states nothing has four dimensions, whatever the network.
         """
-        if attributes and self.version.dimensions_attribute not in attributes:
+        if not self.version.reads(attributes):
             flags = None
         if self.version.dimensions_override_group:
             return flags

@@ -23,6 +23,7 @@ from perfmodel.formats.astra.records import (
     mesh_shape,
 )
 from perfmodel.parity.astra.plan import (
+    GROUP_DELAY,
     LogicalDimension,
     check_algorithms,
     group_algorithm,
@@ -41,7 +42,6 @@ MOST_DEVICES = 8192
 MOST_CROSSINGS = 500_000_000  # of links by messages: some minutes
 MOST_AT_ONCE = 20_000_000  # messages under way or expected: some gigabytes of memory
 LATEST = 2**62  # [ns]
-GROUP_DELAY = 10  # [ns], whatever the endpoint delay is: MemBus.cc:54, Transmition::Fast
 GROUP_TAG = 1_000_000  # of a group's first chunk, times its id: CommunicatorGroup.cc, `set_id`
 BYTES_PER_GIB = 2**30
 NANOSECONDS_PER_SECOND = 1e9

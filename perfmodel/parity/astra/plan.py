@@ -17,6 +17,7 @@ from perfmodel.formats.astra.records import (
     AstraNetwork,
 )
 
+GROUP_DELAY = 10  # [ns] of groups, whatever the endpoint delay: MemBus.cc:54, Transmition::Fast
 WHOLE_SYSTEM = ("oneRing", "oneDirect", "oneHalvingDoubling")
 
 

@@ -84,9 +84,7 @@ def _uses(trace: Trace, system: AstraSystem, version: AstraVersion) -> list[Use]
     kinds = [TRACED.index(name) for name in RUN]
     rows = np.flatnonzero(states_collective(trace) & np.isin(trace.collective, kinds))
     starts = starts_at_once(trace, system)[rows]
-    read = version.dimensions_attribute in (
-        trace.involved_attributes or (version.dimensions_attribute,)
-    )
+    read = version.reads(trace.involved_attributes)
     involved = trace.involved[rows] if read else np.full(len(rows), ABSENT)
     columns = (trace.collective[rows], trace.group[rows], involved)
     unique, first, where = np.unique(

@@ -13,6 +13,7 @@ from perfmodel.base.errors import HardwareError, did_you_mean
 __all__ = ["DEFAULT_VERSION", "SIMULATOR", "VERSIONS", "AstraVersion", "astra_version"]
 
 SIMULATOR = "astra-sim"
+ASSUMED_DIMENSIONS = 4  # of main's collectives that state none: Workload.cc, issue_coll_comm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,10 @@ class AstraVersion:
     group_keeps_algorithm: bool
     numbered_groups: bool
     counts_host: bool
+
+    def reads(self, attributes: tuple[str, ...]) -> bool:
+        """Tell whether dimensions count that a file states so; traces from no file name none."""
+        return not attributes or self.dimensions_attribute in attributes
 
     def __str__(self) -> str:
         """Return the version as options name it."""

@@ -31,3 +31,12 @@ def test_a_version_goes_by_its_name_and_by_its_commit(version):
 def test_another_is_refused_with_those_that_are_known(text, words):
     with pytest.raises(HardwareError, match=words):
         astra_version(text)
+
+
+def test_a_version_reads_one_attribute_and_whatever_no_file_states():
+    old, new = VERSIONS["af2492b"], VERSIONS["main"]
+    names = [("involve_dims",), ("involved_dim",)]
+    assert [old.reads(name) for name in names] == [True, False]
+    assert [new.reads(name) for name in names] == [False, True]
+    assert all(version.reads(()) for version in VERSIONS.values())
+    assert all(version.reads(("involve_dims", "involved_dim")) for version in VERSIONS.values())
