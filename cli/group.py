@@ -23,9 +23,11 @@ from perfmodel.base.errors import (
     describe_os_error,
     one_line,
 )
+from perfmodel.base.wings import contributions
 from perfmodel.kernels._jit import SettingError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+PACKAGE = "perfmodel.cli"
 EXIT_FAILURE = 1
 EXIT_INPUT = 2
 EXIT_NOTHING_FITS = 3
@@ -151,10 +153,17 @@ class LateCommands(MutableMapping[str, click.Command]):
     ----------
     homes : mapping of str to (str, str)
         ``module:attribute`` of each, and its line on the help page of the group.
+    sections : mapping of str to sequence of str
+        Names of the commands below each heading of that page.
     """
 
-    def __init__(self, homes: Mapping[str, tuple[str, str]]) -> None:
+    def __init__(
+        self,
+        homes: Mapping[str, tuple[str, str]],
+        sections: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
         self.homes = dict(homes)
+        self.sections = sections or {"Commands": list(homes)}
 
     def __getitem__(self, name: str) -> click.Command:
         module, _, attribute = self.homes[name][0].partition(":")
@@ -177,6 +186,28 @@ class LateCommands(MutableMapping[str, click.Command]):
         return len(self.homes)
 
 
+def commands_by_wing() -> LateCommands:
+    """Return the commands of the core and of every wing that is there (``cli/WING/verbs.py``)."""
+    from perfmodel.cli.core import verbs as core
+
+    homes: dict[str, tuple[str, str]] = {}
+    sections: dict[str, list[str]] = {}
+    for wing in (core, *contributions("verbs", PACKAGE)):
+        package = wing.__name__.rpartition(".")[0]
+        homes |= {name: (f"{package}.{home}", line) for name, (home, line) in wing.VERBS.items()}
+        sections[wing.TITLE] = list(wing.VERBS)
+    return LateCommands(homes, sections)
+
+
+def add_commands_of_wings(group: click.Group) -> None:
+    """Give a group the commands that wings add to it (``SUBCOMMANDS`` of their verbs)."""
+    for wing in contributions("verbs", PACKAGE):
+        package = wing.__name__.rpartition(".")[0]
+        for home in getattr(wing, "SUBCOMMANDS", {}).get(group.name, ()):
+            module, _, attribute = home.partition(":")
+            group.add_command(getattr(import_module(f"{package}.{module}"), attribute))
+
+
 class CommandGroup(click.Group):
     """The group of all commands."""
 
@@ -191,8 +222,11 @@ class CommandGroup(click.Group):
         if not isinstance(self.commands, LateCommands):
             super().format_commands(ctx, formatter)
             return
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in self.commands.homes.items()])
+        homes = self.commands.homes
+        width = max(map(len, homes))
+        for title, names in self.commands.sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), homes[name][1]) for name in names])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; turn what goes wrong into a `Failure`."""

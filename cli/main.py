@@ -9,77 +9,17 @@ import sys
 import click
 
 from perfmodel._version import __version__
-from perfmodel.cli.group import CommandGroup, LateCommands, prepare_process, verbosity_options
-
-# Where each command is (imported when it is asked for), and its line on the help page.
-COMMANDS = {
-    "sweep": ("perfmodel.cli.sweep:sweep_command", "Project every sensible strategy."),
-    "search": (
-        "perfmodel.cli.search:search_command",
-        "Find the best of too many strategies.",
-    ),
-    "best": (
-        "perfmodel.cli.best:best_command",
-        "Rank a sweep, or served models.",
-    ),
-    "project": ("perfmodel.cli.project:project_command", "Project one strategy."),
-    "explain": ("perfmodel.cli.explain:explain_command", "Say where time and memory go, op by op."),
-    "timeline": (
-        "perfmodel.cli.timeline:timeline_command",
-        "Write a step or a served model in time.",
-    ),
-    "diff": ("perfmodel.cli.diff.command:diff_command", "Compare two projections."),
-    "sensitivity": (
-        "perfmodel.cli.sensitivity.command:sensitivity_command",
-        "Say what a projection depends on.",
-    ),
-    "report": ("perfmodel.cli.report:report_command", "Show results as one page."),
-    "launch": ("perfmodel.cli.launch:launch_command", "Write what starts a chosen strategy."),
-    "serve": ("perfmodel.cli.serve.command:serve_command", "Project a served model."),
-    "size": ("perfmodel.cli.size:size_command", "Find the fewest devices for a served rate."),
-    "wafer": (
-        "perfmodel.cli.wafer.group:wafer_group",
-        "Project models on wafer-scale engines.",
-    ),
-    "kernel": ("perfmodel.cli.kernel.group:kernel_group", "Time single kernels."),
-    "collective": ("perfmodel.cli.collective:collective_command", "Time collectives."),
-    "topology": (
-        "perfmodel.cli.topology.command:topology_group",
-        "Show, draw and export networks.",
-    ),
-    "workload": (
-        "perfmodel.cli.workload.group:workload_group",
-        "Write, convert and describe workloads.",
-    ),
-    "plot": ("perfmodel.cli.plot.group:plot_group", "Draw figures of results and workloads."),
-    "simulate": ("perfmodel.cli.simulate.command:simulate_command", "Run a workload on a network."),
-    "ui": ("perfmodel.cli.ui:ui_command", "Open a page with controls."),
-    "hardware": ("perfmodel.cli.hardware:hardware_group", "List and show hardware profiles."),
-    "model": ("perfmodel.cli.model:model_group", "List and show models."),
-    "software": (
-        "perfmodel.cli.software:software_group",
-        "List and show frameworks and engines.",
-    ),
-    "compare": ("perfmodel.cli.compare:compare_command", "Compare projections with measured runs."),
-    "calibrate": (
-        "perfmodel.cli.calibrate:calibrate_command",
-        "Fit a profile to measured kernels.",
-    ),
-    "samples": (
-        "perfmodel.cli.samples:samples_command",
-        "Copy the documentation's sample files.",
-    ),
-    "doctor": ("perfmodel.cli.doctor:doctor_command", "Check this installation."),
-    "completion": (
-        "perfmodel.cli.completion:completion_command",
-        "Print a shell completion script.",
-    ),
-}
+from perfmodel.cli.group import (
+    CommandGroup,
+    commands_by_wing,
+    prepare_process,
+    verbosity_options,
+)
 
 
 @click.group(
     cls=CommandGroup,
-    commands=LateCommands(COMMANDS),
+    commands=commands_by_wing(),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 96},
 )
 @click.version_option(__version__, prog_name="perfmodel", message="%(prog)s %(version)s")

@@ -14,18 +14,13 @@ from typing import TYPE_CHECKING, Any
 from perfmodel._version import __version__
 
 if TYPE_CHECKING:
+    from perfmodel.analysis.projection import explain, project
+    from perfmodel.analysis.sensitivity import sensitivity
     from perfmodel.base.errors import PerfModelError
     from perfmodel.compute.attention import attention_times
     from perfmodel.compute.gemm import gemm_times
     from perfmodel.compute.moe import moe_times
     from perfmodel.compute.stream import stream_times
-    from perfmodel.convert.opening import open_traces
-    from perfmodel.export.astra_sim import astra_export, write_astra_export
-    from perfmodel.export.chakra import projected_traces
-    from perfmodel.export.serving_timeline import serving_timeline
-    from perfmodel.export.timeline import step_timeline
-    from perfmodel.export.workload import projected_workload
-    from perfmodel.formats.chakra.files import write_traces
     from perfmodel.hwprofiles import list_hardware, list_meshes, load_hardware, load_mesh
     from perfmodel.measured.calibrate import calibrate_file
     from perfmodel.measured.compare import compare_file
@@ -34,41 +29,46 @@ if TYPE_CHECKING:
     from perfmodel.network.collectives import collective_times
     from perfmodel.report.build import write_report
     from perfmodel.report.plots.kinds import plot
+    from perfmodel.report.timelines.serving import serving_timeline
+    from perfmodel.report.timelines.step import step_timeline
+    from perfmodel.searches.search import search
+    from perfmodel.searches.size import size_deployment
     from perfmodel.serving.enumerate import load_grid, serving_grid
-    from perfmodel.simulation.hardware_costs import HardwareCosts
-    from perfmodel.simulation.run import simulate
     from perfmodel.software.framework import load_framework
+    from perfmodel.store.cost import add_cost
+    from perfmodel.store.datasets import open_results
+    from perfmodel.store.difference import difference, matched
+    from perfmodel.store.files import save_results
+    from perfmodel.store.results import best, pareto
+    from perfmodel.store.scaling import scaling
     from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
-    from perfmodel.sweeps.cost import add_cost
-    from perfmodel.sweeps.datasets import open_results
-    from perfmodel.sweeps.difference import difference, matched
-    from perfmodel.sweeps.files import save_results
     from perfmodel.sweeps.kept import sweep
-    from perfmodel.sweeps.projection import explain, project
-    from perfmodel.sweeps.results import best, pareto
-    from perfmodel.sweeps.scaling import scaling
-    from perfmodel.sweeps.search import search
-    from perfmodel.sweeps.sensitivity import sensitivity
     from perfmodel.sweeps.serving import serve
     from perfmodel.sweeps.several import sweep_several
-    from perfmodel.sweeps.size import size_deployment
-    from perfmodel.sweeps.wafer import project_wafer
+    from perfmodel.wafer.dataset import project_wafer
     from perfmodel.wafer.mappings import wafer_grid
+    from perfmodel.workloads.convert.opening import open_traces
+    from perfmodel.workloads.export.astra_sim import astra_export, write_astra_export
+    from perfmodel.workloads.export.chakra import projected_traces
+    from perfmodel.workloads.export.workload import projected_workload
+    from perfmodel.workloads.formats.chakra.files import write_traces
+    from perfmodel.workloads.simulation.hardware_costs import HardwareCosts
+    from perfmodel.workloads.simulation.run import simulate
 
 # Names are looked up on first use, so that importing the package stays fast.
 _HOMES = {
     "AdapterSpec": "perfmodel.model.adapters",
-    "HardwareCosts": "perfmodel.simulation.hardware_costs",
+    "HardwareCosts": "perfmodel.workloads.simulation.hardware_costs",
     "PerfModelError": "perfmodel.base.errors",
-    "add_cost": "perfmodel.sweeps.cost",
-    "astra_export": "perfmodel.export.astra_sim",
+    "add_cost": "perfmodel.store.cost",
+    "astra_export": "perfmodel.workloads.export.astra_sim",
     "attention_times": "perfmodel.compute.attention",
-    "best": "perfmodel.sweeps.results",
+    "best": "perfmodel.store.results",
     "calibrate_file": "perfmodel.measured.calibrate",
     "collective_times": "perfmodel.network.collectives",
     "compare_file": "perfmodel.measured.compare",
-    "difference": "perfmodel.sweeps.difference",
-    "explain": "perfmodel.sweeps.projection",
+    "difference": "perfmodel.store.difference",
+    "explain": "perfmodel.analysis.projection",
     "gemm_times": "perfmodel.compute.gemm",
     "list_hardware": "perfmodel.hwprofiles",
     "list_meshes": "perfmodel.hwprofiles",
@@ -78,35 +78,35 @@ _HOMES = {
     "load_hardware": "perfmodel.hwprofiles",
     "load_mesh": "perfmodel.hwprofiles",
     "load_model": "perfmodel.model.presets",
-    "matched": "perfmodel.sweeps.difference",
+    "matched": "perfmodel.store.difference",
     "moe_times": "perfmodel.compute.moe",
-    "open_results": "perfmodel.sweeps.datasets",
-    "open_traces": "perfmodel.convert.opening",
-    "pareto": "perfmodel.sweeps.results",
+    "open_results": "perfmodel.store.datasets",
+    "open_traces": "perfmodel.workloads.convert.opening",
+    "pareto": "perfmodel.store.results",
     "plot": "perfmodel.report.plots.kinds",
-    "project": "perfmodel.sweeps.projection",
-    "project_wafer": "perfmodel.sweeps.wafer",
-    "projected_traces": "perfmodel.export.chakra",
-    "projected_workload": "perfmodel.export.workload",
-    "save_results": "perfmodel.sweeps.files",
-    "scaling": "perfmodel.sweeps.scaling",
-    "search": "perfmodel.sweeps.search",
-    "sensitivity": "perfmodel.sweeps.sensitivity",
+    "project": "perfmodel.analysis.projection",
+    "project_wafer": "perfmodel.wafer.dataset",
+    "projected_traces": "perfmodel.workloads.export.chakra",
+    "projected_workload": "perfmodel.workloads.export.workload",
+    "save_results": "perfmodel.store.files",
+    "scaling": "perfmodel.store.scaling",
+    "search": "perfmodel.searches.search",
+    "sensitivity": "perfmodel.analysis.sensitivity",
     "serve": "perfmodel.sweeps.serving",
     "serving_grid": "perfmodel.serving.enumerate",
-    "serving_timeline": "perfmodel.export.serving_timeline",
-    "simulate": "perfmodel.simulation.run",
-    "size_deployment": "perfmodel.sweeps.size",
-    "step_timeline": "perfmodel.export.timeline",
+    "serving_timeline": "perfmodel.report.timelines.serving",
+    "simulate": "perfmodel.workloads.simulation.run",
+    "size_deployment": "perfmodel.searches.size",
+    "step_timeline": "perfmodel.report.timelines.step",
     "strategies_from_rows": "perfmodel.strategy.enumerate",
     "strategy_grid": "perfmodel.strategy.enumerate",
     "stream_times": "perfmodel.compute.stream",
     "sweep": "perfmodel.sweeps.kept",
     "sweep_several": "perfmodel.sweeps.several",
     "wafer_grid": "perfmodel.wafer.mappings",
-    "write_astra_export": "perfmodel.export.astra_sim",
+    "write_astra_export": "perfmodel.workloads.export.astra_sim",
     "write_report": "perfmodel.report.build",
-    "write_traces": "perfmodel.formats.chakra.files",
+    "write_traces": "perfmodel.workloads.formats.chakra.files",
 }
 
 __all__ = [

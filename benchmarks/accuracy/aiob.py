@@ -25,8 +25,8 @@ import numpy as np
 
 from perfmodel.base.errors import PerfModelError
 from perfmodel.hwprofiles import Hardware, load_hardware
-from perfmodel.parity.aicb.arguments import AicbArguments
-from perfmodel.parity.aicb.computation import CALL_LATENCY, predicted_regions
+from perfmodel.workloads.twins.aicb.arguments import AicbArguments
+from perfmodel.workloads.twins.aicb.computation import CALL_LATENCY, predicted_regions
 
 # scripts/megatron_gpt.sh of AICB; the shipped Example.txt fits gpt_7B, tp 2, 4,096 tokens.
 MODELS = {

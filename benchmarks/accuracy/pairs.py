@@ -34,9 +34,9 @@ from perfmodel.base.errors import PerfModelError
 from perfmodel.compute.gemm import gemm_times
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.measured.compare import compare_file, error_statistics
+from perfmodel.store.results import best
 from perfmodel.strategy.enumerate import strategy_grid
 from perfmodel.sweeps.kept import sweep
-from perfmodel.sweeps.results import best
 
 PAIRS = Path(__file__).resolve().parents[1] / "published_pairs.csv"
 LIMIT = 0.10

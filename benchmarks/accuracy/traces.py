@@ -27,21 +27,21 @@ import numpy as np
 
 from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import PerfModelError, StrategyError
-from perfmodel.export.chakra import projected_traces
-from perfmodel.export.groups import rank_groups
-from perfmodel.export.types import ProjectedOperation, ProjectedWorkload
-from perfmodel.export.workload import projected_workload
 from perfmodel.hwprofiles import Hardware, load_hardware
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
-from perfmodel.simulation.hardware_costs import HardwareCosts
-from perfmodel.simulation.run import simulate
 from perfmodel.software.framework import FRAMEWORKS
 from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.strategy.rules import STATUS_REASONS, VALID
 from perfmodel.sweeps.kept import sweep
-from perfmodel.trace import COLLECTIVE, COMPUTE, SEND, TraceSet
+from perfmodel.workloads.export.chakra import projected_traces
+from perfmodel.workloads.export.groups import rank_groups
+from perfmodel.workloads.export.types import ProjectedOperation, ProjectedWorkload
+from perfmodel.workloads.export.workload import projected_workload
+from perfmodel.workloads.simulation.hardware_costs import HardwareCosts
+from perfmodel.workloads.simulation.run import simulate
+from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, SEND, TraceSet
 
 # Presets and how many layers are kept; 0: all.
 MODELS = {

@@ -44,7 +44,7 @@ WORD = re.compile(rb"[A-Za-z_]{3,24}")
 LIMITS = ("-timeout=10", "-rss_limit_mb=2048", "-max_len=4096", "-print_final_stats=0")
 BETWEEN = b"\n-- next file --\n"
 
-# Kind: module below perfmodel.formats, function that takes a path, ending of the file.
+# Kind: module below perfmodel.workloads.formats, function that takes a path, ending of the file.
 READERS = {
     "chakra": ("chakra.files", "read_trace", ".0.et"),
     "chakra-json": ("chakra.files", "read_trace", ".0.json"),
@@ -330,9 +330,9 @@ deepspeed --num_nodes 2 --num_gpus 8 pretrain_gpt.py --deepspeed_config=c.json -
 
 def chakra_example() -> bytes:
     """Return a trace file with every column and kinds of every sort."""
-    from perfmodel.formats.chakra.messages import serialise
-    from perfmodel.formats.chakra.schema import IO_INFO, NODE_INPUTS, Attribute
-    from perfmodel.trace import COLLECTIVE, COMPUTE, METADATA, SEND, TraceBuilder
+    from perfmodel.workloads.formats.chakra.messages import serialise
+    from perfmodel.workloads.formats.chakra.schema import IO_INFO, NODE_INPUTS, Attribute
+    from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, METADATA, SEND, TraceBuilder
 
     builder = TraceBuilder()
     info = Attribute(IO_INFO, ('[\'[{"pg_name": "1", "ranks": [0, 1]}]\']', "[[]]", "['String']"))
@@ -350,9 +350,9 @@ def message_examples() -> list[bytes]:
 
     As protobuf and as JSON, whose mutants are more often traces.
     """
-    from perfmodel.formats.chakra.json import json_text
-    from perfmodel.formats.chakra.messages import serialise
-    from perfmodel.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder
+    from perfmodel.workloads.formats.chakra.json import json_text
+    from perfmodel.workloads.formats.chakra.messages import serialise
+    from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder
 
     traces = []
     for rank in range(DEVICES):
@@ -394,15 +394,15 @@ def handler(kind: str, folder: Path) -> Callable[[bytes], None]:
     if kind == SIMULATE:
         return _simulated(folder)
     module, function, suffix = READERS[kind]
-    read = getattr(importlib.import_module(f"perfmodel.formats.{module}"), function)
+    read = getattr(importlib.import_module(f"perfmodel.workloads.formats.{module}"), function)
     return lambda data: read(_written(folder / f"file{suffix}", data))
 
 
 def _open(path: Path) -> None:
     """Read a file of any kind as traces, and add up what they hold."""
-    from perfmodel.convert.opening import open_traces
-    from perfmodel.convert.recognise import ASTRA_TEXT, workload_kind
-    from perfmodel.convert.summary import traces_summary
+    from perfmodel.workloads.convert.opening import open_traces
+    from perfmodel.workloads.convert.recognise import ASTRA_TEXT, workload_kind
+    from perfmodel.workloads.convert.summary import traces_summary
 
     devices = DEVICES if workload_kind(path) == ASTRA_TEXT else None
     traces_summary(open_traces(path, devices=devices))
@@ -410,10 +410,10 @@ def _open(path: Path) -> None:
 
 def _simulated(folder: Path) -> Callable[[bytes], None]:
     """Return what reads two ranks and their groups and runs them on a ring."""
-    from perfmodel.formats.chakra.files import read_traces
-    from perfmodel.parity.astra.collective import AstraNetwork, uniform_system
-    from perfmodel.parity.astra.costs import AstraCosts
-    from perfmodel.simulation.run import simulate
+    from perfmodel.workloads.formats.chakra.files import read_traces
+    from perfmodel.workloads.simulation.run import simulate
+    from perfmodel.workloads.twins.astra.collective import AstraNetwork, uniform_system
+    from perfmodel.workloads.twins.astra.costs import AstraCosts
 
     costs = AstraCosts(
         AstraNetwork(("Ring",), (DEVICES,), (50.0,), (500.0,)), uniform_system(["ring"])
@@ -437,7 +437,11 @@ def fuzz(kind: str, arguments: list[str], folder: Path) -> None:
     from perfmodel.base.errors import PerfModelError
 
     with atheris.instrument_imports(
-        include=["perfmodel.formats", "perfmodel.convert", "perfmodel.simulation"]
+        include=[
+            "perfmodel.workloads.formats",
+            "perfmodel.workloads.convert",
+            "perfmodel.workloads.simulation",
+        ]
     ):
         read = handler(kind, folder)
         for module in (
@@ -447,9 +451,11 @@ def fuzz(kind: str, arguments: list[str], folder: Path) -> None:
             "pytorch.host",
             "astra_text.text",
         ):
-            importlib.import_module(f"perfmodel.formats.{module}")  # readers import them late
+            importlib.import_module(
+                f"perfmodel.workloads.formats.{module}"
+            )  # readers import them late
         for module in ("opening", "flexflow", "pytorch", "astra_text", "summary"):
-            importlib.import_module(f"perfmodel.convert.{module}")
+            importlib.import_module(f"perfmodel.workloads.convert.{module}")
 
     corpus = folder / "corpus"
     corpus.mkdir()

@@ -16,10 +16,10 @@ from typing import Any
 from parity_kinds.rows import error_statistics
 
 from perfmodel.base.errors import PerfModelError
-from perfmodel.formats.aicb.aiob import AiobFile, read_aiob
 from perfmodel.measured.rows import MeasuredRow, read_rows
-from perfmodel.parity.aicb.arguments import AicbArguments, parse_arguments
-from perfmodel.parity.aicb.generate import file_name, generate
+from perfmodel.workloads.formats.aicb.aiob import AiobFile, read_aiob
+from perfmodel.workloads.twins.aicb.arguments import AicbArguments, parse_arguments
+from perfmodel.workloads.twins.aicb.generate import file_name, generate
 
 COLUMNS = ("file", "id", "original_name", "command", "rc", "error")
 

@@ -10,7 +10,7 @@ from typing import Any
 from parity_kinds.rows import group_table, grouped, read_rows, worst_and_median
 
 from perfmodel.base.errors import FormatError, HardwareError, did_you_mean
-from perfmodel.parity.astra.collective import (
+from perfmodel.workloads.twins.astra.collective import (
     AstraNetwork,
     CollectiveTime,
     simulate_collective,

@@ -1,8 +1,8 @@
 """Compare converted text workloads with runs of ASTRA-sim 2.x, row by row.
 
 The rows of ``et_runs.csv`` are runs of traces that the official Chakra converter made of text
-workloads; here they are converted by `perfmodel.convert.astra_text` and run by
-`perfmodel.simulation`.
+workloads; here they are converted by `perfmodel.workloads.convert.astra_text` and run by
+`perfmodel.workloads.simulation`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 from parity_kinds.rows import read_rows
 
 from perfmodel.base.errors import FormatError, HardwareError
-from perfmodel.convert.astra_text import convert_text
-from perfmodel.formats.astra.records import AstraSystem
-from perfmodel.formats.astra_text.text import read_astra_text
-from perfmodel.parity.astra.collective import AstraNetwork
-from perfmodel.parity.astra.costs import AstraCosts
-from perfmodel.simulation.run import simulate
-from perfmodel.trace import TraceSet
+from perfmodel.workloads.convert.astra_text import convert_text
+from perfmodel.workloads.formats.astra.records import AstraSystem
+from perfmodel.workloads.formats.astra_text.text import read_astra_text
+from perfmodel.workloads.simulation.run import simulate
+from perfmodel.workloads.trace import TraceSet
+from perfmodel.workloads.twins.astra.collective import AstraNetwork
+from perfmodel.workloads.twins.astra.costs import AstraCosts
 
 SIMULATOR = "astra-sim@af2492b"  # which the reference runs are of
 ENGINES = {"unaware": "congestion-unaware", "aware": "congestion-aware"}

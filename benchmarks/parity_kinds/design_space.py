@@ -24,11 +24,11 @@ from typing import Any
 
 from perfmodel.base.errors import PerfModelError
 from perfmodel.measured.rows import MeasuredRow, read_rows
-from perfmodel.parity.astra.collective import AstraNetwork, AstraSystem, uniform_system
-from perfmodel.parity.astra.costs import AstraCosts
-from perfmodel.parity.stage.arguments import StageArguments
-from perfmodel.parity.stage.traces import stage_traces
-from perfmodel.simulation.run import simulate
+from perfmodel.workloads.simulation.run import simulate
+from perfmodel.workloads.twins.astra.collective import AstraNetwork, AstraSystem, uniform_system
+from perfmodel.workloads.twins.astra.costs import AstraCosts
+from perfmodel.workloads.twins.stage.arguments import StageArguments
+from perfmodel.workloads.twins.stage.traces import stage_traces
 
 DEVICES = 64
 MEMORY_LIMIT = 80e9  # [B]

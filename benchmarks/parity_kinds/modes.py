@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.errors import FormatError, PerfModelError
-from perfmodel.formats.astra_text.network import NativeNetwork
-from perfmodel.formats.astra_text.system import NativeSystem
-from perfmodel.parity.astra_text.comparison import ModeComparison, compare_modes
+from perfmodel.workloads.formats.astra_text.network import NativeNetwork
+from perfmodel.workloads.formats.astra_text.system import NativeSystem
+from perfmodel.workloads.twins.astra_text.comparison import ModeComparison, compare_modes
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from parity_kinds.astra_text import DEFAULTS, FILES, network_of, read_rows, system_of, workload_of

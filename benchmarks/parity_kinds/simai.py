@@ -20,10 +20,10 @@ import numpy as np
 from parity_kinds.rows import error_statistics
 
 from perfmodel.base.errors import DataError, PerfModelError
-from perfmodel.formats.aicb.text import AicbWorkload, read_aicb_text
 from perfmodel.measured.rows import MeasuredRow, read_rows
-from perfmodel.parity.simai.bandwidth import SimaiSystem
-from perfmodel.parity.simai.step import SimaiOverlap, SimaiResult, simulate
+from perfmodel.workloads.formats.aicb.text import AicbWorkload, read_aicb_text
+from perfmodel.workloads.twins.simai.bandwidth import SimaiSystem
+from perfmodel.workloads.twins.simai.step import SimaiOverlap, SimaiResult, simulate
 
 COMPONENTS = {
     "DP_exposed_us": "data_parallel",

@@ -33,13 +33,13 @@ from parity_kinds.design_space import (
 from parity_kinds.rows import error_statistics
 
 from perfmodel.base.errors import DataError, did_you_mean
-from perfmodel.formats.astra.network import read_network, read_system
-from perfmodel.formats.chakra.files import read_traces
 from perfmodel.measured.rows import MeasuredRow, read_rows
-from perfmodel.parity.astra.costs import AstraCosts
-from perfmodel.parity.stage.traces import stage_traces
-from perfmodel.simulation.run import simulate
-from perfmodel.trace import Trace, TraceSet
+from perfmodel.workloads.formats.astra.network import read_network, read_system
+from perfmodel.workloads.formats.chakra.files import read_traces
+from perfmodel.workloads.simulation.run import simulate
+from perfmodel.workloads.trace import Trace, TraceSet
+from perfmodel.workloads.twins.astra.costs import AstraCosts
+from perfmodel.workloads.twins.stage.traces import stage_traces
 
 DEGREES = ("dp", "tp", "sp", "ar")
 FIGURES = {

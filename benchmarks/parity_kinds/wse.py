@@ -23,18 +23,18 @@ from parity_kinds.wse_cores import core_groups
 from perfmodel.base.errors import DataError, FormatError, PerfModelError
 from perfmodel.base.files import read_json, read_unpacked
 from perfmodel.compute.routing_counts import read_counts
-from perfmodel.formats.wafer.node_graph import format_node_graph
-from perfmodel.formats.wafer.node_table import format_node_table
-from perfmodel.formats.wafer.system import read_systems
 from perfmodel.model.config import read_config
-from perfmodel.parity.wse.components import footprints
-from perfmodel.parity.wse.facts import GeneratorModel, generator_model
-from perfmodel.parity.wse.node_rows import iteration_rows
-from perfmodel.parity.wse.nodes import iteration_components
-from perfmodel.parity.wse.routing import GeneratorRouting
-from perfmodel.parity.wse.setting import Iteration
+from perfmodel.wafer.formats.node_graph import format_node_graph
+from perfmodel.wafer.formats.node_table import format_node_table
+from perfmodel.wafer.formats.system import read_systems
 from perfmodel.wafer.routed import RoutedTokens
 from perfmodel.wafer.system import WaferSystem
+from perfmodel.wafer.twin.components import footprints
+from perfmodel.wafer.twin.facts import GeneratorModel, generator_model
+from perfmodel.wafer.twin.node_rows import iteration_rows
+from perfmodel.wafer.twin.nodes import iteration_components
+from perfmodel.wafer.twin.routing import GeneratorRouting
+from perfmodel.wafer.twin.setting import Iteration
 
 CONFIGURATIONS, NODES = "ref_configs.csv", "ref_nodes.csv.gz"
 TOTALS, ROUTINGS = "ref_totals.csv", "ref_routings_decode10.npz"

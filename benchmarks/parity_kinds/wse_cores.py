@@ -16,12 +16,12 @@ from parity_kinds.rows import read_rows
 
 from perfmodel.base.errors import FormatError
 from perfmodel.base.files import read_unpacked
-from perfmodel.formats.wafer.core_trace import format_pieces
-from perfmodel.parity.wse.core_totals import CoreTotal, core_totals
-from perfmodel.parity.wse.cores import CoreMapping, NodePieces
-from perfmodel.parity.wse.node_rows import iteration_rows
-from perfmodel.parity.wse.setting import Iteration
+from perfmodel.wafer.formats.core_trace import format_pieces
 from perfmodel.wafer.routed import RoutedTokens
+from perfmodel.wafer.twin.core_totals import CoreTotal, core_totals
+from perfmodel.wafer.twin.cores import CoreMapping, NodePieces
+from perfmodel.wafer.twin.node_rows import iteration_rows
+from perfmodel.wafer.twin.setting import Iteration
 
 TOTALS = {"out_deepseekv3": "core_deepseekv3_node0.csv", "out_small": "core_small_4nodes.csv"}
 COLUMNS = ("count", "bytes", "flops", "cores_used")

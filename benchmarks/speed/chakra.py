@@ -19,9 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from perfmodel.formats.chakra.messages import parse_messages, serialise
 from perfmodel.kernels._jit import compile_kernels
-from perfmodel.trace import Trace
+from perfmodel.workloads.formats.chakra.messages import parse_messages, serialise
+from perfmodel.workloads.trace import Trace
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from speed.simulate import step
@@ -32,9 +32,9 @@ UNIT = "nodes/s"
 
 def projected(micro_batches: int = 64) -> Trace:
     """Return what one rank of a pipeline does in a training step, operation by operation."""
-    from perfmodel.export.chakra import projected_traces
-    from perfmodel.export.workload import projected_workload
     from perfmodel.strategy.enumerate import strategies_from_rows
+    from perfmodel.workloads.export.chakra import projected_traces
+    from perfmodel.workloads.export.workload import projected_workload
 
     row = {
         "tensor_parallel": 8,

@@ -18,10 +18,10 @@ import json
 import time
 
 from perfmodel import load_framework, load_hardware, load_model
+from perfmodel.analysis.case import TrainingCase
+from perfmodel.analysis.parameters import KINDS
+from perfmodel.analysis.sensitivity import USUAL, sensitivity_table
 from perfmodel.strategy.single import one_strategy
-from perfmodel.sweeps.case import TrainingCase
-from perfmodel.sweeps.parameters import KINDS
-from perfmodel.sweeps.sensitivity import USUAL, sensitivity_table
 
 ASKED = {"hardware": ("hardware",), "usual": USUAL, "all": KINDS}
 RUN = {

@@ -15,10 +15,18 @@ import json
 import statistics
 import time
 
-from perfmodel.parity.astra.collective import AstraNetwork, uniform_system
-from perfmodel.parity.astra.costs import AstraCosts
-from perfmodel.simulation import run
-from perfmodel.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, Trace, TraceBuilder, TraceSet
+from perfmodel.workloads.simulation import run
+from perfmodel.workloads.trace import (
+    COLLECTIVE,
+    COMPUTE,
+    RECEIVE,
+    SEND,
+    Trace,
+    TraceBuilder,
+    TraceSet,
+)
+from perfmodel.workloads.twins.astra.collective import AstraNetwork, uniform_system
+from perfmodel.workloads.twins.astra.costs import AstraCosts
 
 DATA, TENSOR, STAGES = 8, 4, 2
 RANKS = DATA * TENSOR * STAGES
@@ -111,7 +119,7 @@ def workload(layers: int) -> TraceSet:
 
 def kernel_seconds(traces: TraceSet, costs: AstraCosts) -> tuple[float, float, int]:
     """Return seconds of the jitted run and of the whole call, and the nodes run."""
-    from perfmodel.kernels.trace import schedule as trace_schedule
+    from perfmodel.kernels.workloads.trace import schedule as trace_schedule
 
     original, spent = trace_schedule.run_traces, []
 

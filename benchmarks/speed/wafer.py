@@ -19,7 +19,7 @@ import time
 
 from perfmodel.hwprofiles import load_mesh
 from perfmodel.kernels._jit import compile_kernels
-from perfmodel.kernels.mesh.columns import PHASES
+from perfmodel.kernels.wafer.columns import PHASES
 from perfmodel.model.presets import load_model
 from perfmodel.wafer.device import mesh_device
 from perfmodel.wafer.layers import wafer_parts

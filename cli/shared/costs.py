@@ -169,11 +169,11 @@ def with_costs(results: Table, costs: Mapping[str, Any], *wanted: str | None) ->
     click.UsageError
         The cost of a whole training is wanted without its tokens.
     DataError
-        A cost that is wanted has no value anywhere; see `perfmodel.sweeps.cost.add_cost`.
+        A cost that is wanted has no value anywhere; see `perfmodel.store.cost.add_cost`.
     """
     import numpy as np
 
-    from perfmodel.sweeps.cost import add_cost, assumptions, unknown_costs
+    from perfmodel.store.cost import add_cost, assumptions, unknown_costs
 
     words = set(re.findall(r"\w+", " ".join(filter(None, wanted))))
     named = [name for name in COSTS if name in words]
@@ -199,7 +199,7 @@ def with_costs(results: Table, costs: Mapping[str, Any], *wanted: str | None) ->
 
 def costs_header(results: Table) -> dict[str, Any]:
     """Return what JSON documents say about the costs in results; nothing without any."""
-    from perfmodel.sweeps.cost import assumptions
+    from perfmodel.store.cost import assumptions
 
     found = assumptions(results)
     return {"cost": found} if found else {}

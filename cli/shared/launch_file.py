@@ -16,7 +16,7 @@ from perfmodel.cli.shared.adapters import adapter_defaults
 from perfmodel.cli.shared.printing import remark
 
 if TYPE_CHECKING:
-    from perfmodel.formats.launch.describe import Launch
+    from perfmodel.launch.describe import Launch
     from perfmodel.model.build import ModelSpec
     from perfmodel.software.framework import Framework
 
@@ -48,7 +48,7 @@ def read_launch_file(ctx: click.Context, param: click.Parameter, value: str | No
     if ctx.default_map:
         raise click.UsageError("--from and --config exclude each other", ctx)
 
-    from perfmodel.formats.launch.software import read_launch
+    from perfmodel.launch.software import read_launch
 
     name, launch = read_launch(user_path(value))
     asked = str(ctx.meta.get(TYPED) or "").replace("_", "")

@@ -67,7 +67,7 @@ def picked_row(
 
     Ends the program with code 3 where there are not so many.
     """
-    from perfmodel.sweeps import results
+    from perfmodel.store import results
 
     table = results.open_table(file)
     found = results.best(table, pick, by=by, where=where, fitting=not everything)

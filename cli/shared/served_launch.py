@@ -28,7 +28,7 @@ def read_server_file(ctx: click.Context, param: click.Parameter, value: str | No
     if ctx.default_map:
         raise click.UsageError("--from and --config exclude each other", ctx)
 
-    from perfmodel.formats.launch.served import read_served
+    from perfmodel.launch.served import read_served
     from perfmodel.model.presets import find_preset
 
     workers = read_served(user_path(value))

@@ -94,7 +94,7 @@ def collective_command(
     from perfmodel.base.units import format_size, format_time
     from perfmodel.base.variables import SCHEMA_VERSION
     from perfmodel.hwprofiles import load_mesh
-    from perfmodel.kernels.mesh.reduce import ALGORITHMS
+    from perfmodel.kernels.wafer.reduce import ALGORITHMS
     from perfmodel.wafer.collectives import mesh_collective_times
 
     mesh = load_mesh(hardware, settings)

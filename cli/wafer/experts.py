@@ -14,7 +14,8 @@ from perfmodel.cli.shared.models import model_option
 from perfmodel.cli.shared.options import option
 from perfmodel.cli.shared.printing import activity, print_json, remark, table
 from perfmodel.cli.shared.types import One, Paths, Words
-from perfmodel.cli.shared.wafer import (
+from perfmodel.cli.wafer.options import complete_meshes
+from perfmodel.cli.wafer.systems import (
     BYTES,
     elements_options,
     given_system,
@@ -22,7 +23,6 @@ from perfmodel.cli.shared.wafer import (
     tell_routing,
     tokens_options,
 )
-from perfmodel.cli.wafer.options import complete_meshes
 
 if TYPE_CHECKING:
     from perfmodel.wafer.experts import ExpertTraffic

@@ -10,7 +10,7 @@ from perfmodel.cli.shared import options
 from perfmodel.cli.shared.models import reading_options
 from perfmodel.cli.shared.options import option, stack
 from perfmodel.cli.shared.types import Axis, Counts, One, Paths, WholeRange, Words
-from perfmodel.kernels.mesh.columns import PHASES
+from perfmodel.kernels.wafer.columns import PHASES
 from perfmodel.wafer.fields import FIELD_BY_NAME
 
 MAPPING, REQUEST = "Mapping", "Whole request"

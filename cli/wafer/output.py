@@ -10,16 +10,16 @@ import click
 import numpy as np
 
 from perfmodel.base.units import format_size, format_time
-from perfmodel.base.wafer_variables import (
+from perfmodel.cli.shared.printing import heading, percent, print_json, share, table
+from perfmodel.kernels.wafer.columns import BEYOND_SRAM, CACHE_BEYOND_SRAM
+from perfmodel.wafer.fields import MAPPING_FIELDS
+from perfmodel.wafer.subject import SUBJECT as WAFER
+from perfmodel.wafer.variables import (
     PART_VARIABLES,
     SCHEMA_VERSION,
     TIME_COMPONENTS,
     VARIABLES,
 )
-from perfmodel.cli.shared.printing import heading, percent, print_json, share, table
-from perfmodel.kernels.mesh.columns import BEYOND_SRAM, CACHE_BEYOND_SRAM
-from perfmodel.sweeps.subject import WAFER
-from perfmodel.wafer.fields import MAPPING_FIELDS
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
@@ -317,3 +317,12 @@ def misfit(tables: Sequence[Table]) -> str:
         where="" if row["sram_used"] == 0.0 else f" in regions of {_grid(row)} cores",
         meshes=f"{needed:,.0f} of it" if math.isfinite(needed) else "only larger regions",
     )
+
+
+class Mappings:
+    """How mappings of a model on meshes of cores are called and shown."""
+
+    one, rows, pairs = "mapping", "mappings", "mappings"
+
+    def __init__(self) -> None:
+        self.title, self.header, self.show = variable_title, mappings_header, show_rows

@@ -14,7 +14,7 @@ from perfmodel.cli.shared.models import model_option, say_remarks
 from perfmodel.cli.shared.options import option
 from perfmodel.cli.shared.printing import heading, print_json, table
 from perfmodel.cli.shared.types import WholeRange
-from perfmodel.cli.shared.wafer import given_system, system_options
+from perfmodel.cli.wafer.systems import given_system, system_options
 
 if TYPE_CHECKING:
     from perfmodel.wafer.search.placement import GroupBytes, Placement

@@ -92,7 +92,7 @@ def project_command(
     """
     from perfmodel.hwprofiles import load_mesh
     from perfmodel.model.presets import load_model
-    from perfmodel.sweeps.files import check_results_path
+    from perfmodel.store.files import check_results_path
 
     whole = isl is not None or osl is not None
     for name, wrong in (
@@ -202,7 +202,7 @@ def _table(
 ) -> None:
     """Project and print mappings."""
     from perfmodel.cli.wafer.output import show_table
-    from perfmodel.sweeps.files import save_results, stored_size
+    from perfmodel.store.files import save_results, stored_size
     from perfmodel.wafer.project import project_wafer
 
     found = project_wafer(model, rows, **asked)

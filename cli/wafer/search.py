@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.base.wafer_variables import SCHEMA_VERSION, VARIABLES
 from perfmodel.cli.shared.printing import print_json, remark
 from perfmodel.cli.wafer.output import part_rows, print_parts, print_row, table_rows
+from perfmodel.wafer.variables import SCHEMA_VERSION, VARIABLES
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perfmodel.kernels._jit import jit_lean_inline
-from perfmodel.kernels.links.fair_share import shared_time
+from perfmodel.kernels.fair_share import shared_time
 
 
 @jit_lean_inline

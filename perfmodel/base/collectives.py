@@ -77,7 +77,7 @@ TRACED = (
 (``et_def.proto`` of mlcommons/chakra)."""
 
 SIMULATED = COLLECTIVES[:4]
-"""What ASTRA-sim runs, numbered as in `perfmodel.kernels.astra.phase`."""
+"""What ASTRA-sim runs, numbered as in `perfmodel.kernels.workloads.astra.phase`."""
 
 WORDS: Mapping[str, str] = {name: name.replace("_", "").upper() for name in SIMULATED}
 """Name -> word of the text workloads of AICB, SimAI and ASTRA-sim 1.0: ALLREDUCE, …"""

@@ -136,7 +136,7 @@ COST_VARIABLES: tuple[Variable, ...] = (
 STEP_ROWS = {variable.name: row for row, variable in enumerate(STEP_VARIABLES)}
 VARIABLES: Mapping[str, Variable] = {v.name: v for v in STEP_VARIABLES + OTHER_VARIABLES}
 COSTS: Mapping[str, Variable] = {v.name: v for v in COST_VARIABLES}
-"""What `perfmodel.sweeps.cost.add_cost` adds; the others are there always."""
+"""What `perfmodel.store.cost.add_cost` adds; the others are there always."""
 
 TIME_COMPONENTS = (
     "forward_time",

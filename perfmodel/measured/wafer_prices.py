@@ -11,9 +11,9 @@ import numpy as np
 
 from perfmodel.base.columns import Floats
 from perfmodel.hwprofiles.mesh import MeshHardware
-from perfmodel.kernels.mesh.columns import CLOSED_ROWS, PHASES
-from perfmodel.kernels.mesh.products import gemv_cycles
-from perfmodel.kernels.mesh.reduce import TWO_LEVEL
+from perfmodel.kernels.wafer.columns import CLOSED_ROWS, PHASES
+from perfmodel.kernels.wafer.products import gemv_cycles
+from perfmodel.kernels.wafer.reduce import TWO_LEVEL
 from perfmodel.measured.rows import Skip
 from perfmodel.measured.wafer_rows import CAPACITY, DECODE, GEMV, PREFILL, WHOLE, WaferCase
 from perfmodel.model.build import ModelSpec

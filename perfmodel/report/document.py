@@ -44,7 +44,7 @@ from perfmodel.report.kinds import SERVING, SLOWEST_FIRST, TRAINING, title_of
 from perfmodel.report.pictures import pipeline_picture
 from perfmodel.report.population import Population, joined
 from perfmodel.report.sources import Source, distinct, opened
-from perfmodel.sweeps import results
+from perfmodel.store import results
 
 if TYPE_CHECKING:
     import xarray as xr

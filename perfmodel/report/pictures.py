@@ -18,7 +18,7 @@ KINDS = (
     *("forward", "backward", "backward for the input", "backward for the weights"),
     *("send", "data parallel", "optimizer", "offload", "host"),
 )
-"""What is drawn, as `perfmodel.export.timeline.pipeline_picture` calls it; bubbles stay free."""
+"""What is drawn, as `report.timelines.step.pipeline_picture` calls it; bubbles stay free."""
 
 
 def pipeline_picture(table: Table, row: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -29,7 +29,7 @@ def pipeline_picture(table: Table, row: Mapping[str, Any]) -> dict[str, Any] | N
     table : Table
         Results of training steps, with their provenance.
     row : mapping
-        One of them, as `perfmodel.sweeps.results.rows` gives it.
+        One of them, as `perfmodel.store.results.rows` gives it.
 
     Returns
     -------
@@ -40,8 +40,8 @@ def pipeline_picture(table: Table, row: Mapping[str, Any]) -> dict[str, Any] | N
         ``work``, ``communication`` and ``waiting`` of every stage [s]; or ``without``, why there is
         none. None where the results do not say what was swept.
     """
-    from perfmodel.export import timeline
-    from perfmodel.sweeps.recalled import recalled_strategy
+    from perfmodel.report.timelines import step as timeline
+    from perfmodel.store.recalled import recalled_strategy
 
     stages = int(row["pipeline_parallel"])
     batches = int(row["global_batch_size"]) // int(row["data_parallel"] * row["micro_batch_size"])

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.report.kinds import SLOWEST_FIRST, Kind
-from perfmodel.sweeps.results import LARGER_IS_BETTER
+from perfmodel.store.results import LARGER_IS_BETTER
 
 MOST_LABELS = 2**12
 """Different values that are offered as choices; more are only numbers."""

@@ -13,15 +13,16 @@ from perfmodel.base.variables import TIME_COMPONENTS
 from perfmodel.report.kinds import SERVING, SHORT, TRAINING, WAFER, Kind, Waterfall
 from perfmodel.report.population import Choices, Figures, Population, coded
 from perfmodel.serving import rules as serving_rules
+from perfmodel.store import results, subject
 from perfmodel.strategy import rules as training_rules
 from perfmodel.strategy.fields import FIELDS, StrategyField
-from perfmodel.sweeps import results, subject
 from perfmodel.sweeps.trust import TRUST
+from perfmodel.wafer.subject import SUBJECT as WAFER_SUBJECT
 
 KINDS: dict[int, Kind] = {
     id(subject.TRAINING): TRAINING,
     id(subject.SERVING): SERVING,
-    id(subject.WAFER): WAFER,
+    id(WAFER_SUBJECT): WAFER,
 }
 REASONS = {
     training_rules.STATUS_NAMES[code]: text for code, text in training_rules.STATUS_REASONS.items()
@@ -45,7 +46,7 @@ def population_of(table: Table, where: str | None = None) -> Population:
     Parameters
     ----------
     table : Table
-        Of `perfmodel.sweeps.results.open_table`.
+        Of `perfmodel.store.results.open_table`.
     where : str, optional
         As of `perfmodel.best`.
 

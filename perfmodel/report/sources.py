@@ -15,7 +15,7 @@ from perfmodel.report.population import Population
 from perfmodel.report.provenance import Facts, file_facts, table_provenance
 from perfmodel.report.results import population_of
 from perfmodel.report.runs import comparison_of, is_comparison, simulation_of
-from perfmodel.sweeps import results
+from perfmodel.store import results
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -70,7 +70,7 @@ def opened(
 
 def _read(path: Path) -> Table:
     """Return the table of a file: results, or a simulation."""
-    from perfmodel.sweeps.netcdf import read_netcdf
+    from perfmodel.store.netcdf import read_netcdf
 
     if path.suffix.lower() == ".csv" and path.is_file():
         raise DataError(
@@ -86,8 +86,9 @@ def _read(path: Path) -> Table:
 
 def _with_costs(table: Table, costs: Mapping[str, Any]) -> Table:
     """Return results with their costs, where they say what hardware they are for."""
-    from perfmodel.sweeps.cost import add_cost
-    from perfmodel.sweeps.subject import WAFER, subject_of
+    from perfmodel.store.cost import add_cost
+    from perfmodel.store.subject import subject_of
+    from perfmodel.wafer.subject import SUBJECT as WAFER
 
     if subject_of(table) is WAFER or ("cost" in table.attrs and not costs):
         return table

@@ -22,7 +22,7 @@ def limit_of(row: Mapping[str, Any]) -> str:
     Parameters
     ----------
     row : mapping of str to value
-        Fields and results of one point, as `perfmodel.sweeps.results.rows` returns them.
+        Fields and results of one point, as `perfmodel.store.results.rows` returns them.
 
     Notes
     -----

@@ -104,7 +104,7 @@ def seconds_per_byte(source: Side, target: Side, heads: int) -> float:
     Notes
     -----
     Flows share links max-min fairly, weighted by what they carry: those of the tightest link end
-    together (`perfmodel.kernels.links.fair_share`). A device sends and receives over one link in
+    together (`perfmodel.kernels.fair_share`). A device sends and receives over one link in
     each direction.
     """
     from perfmodel.kernels.work import kernel_work
@@ -121,7 +121,7 @@ def seconds_per_byte(source: Side, target: Side, heads: int) -> float:
     common = np.full(sources.size, out + into)
     links = np.stack((sources, out + targets, common, common + 1), axis=1).ravel()
     with kernel_work(flows=sources.size):
-        from perfmodel.kernels.links import fair_share
+        from perfmodel.kernels import fair_share
 
         rates = fair_share.weighted_max_min_rates(
             np.arange(0, links.size + 1, 4),

@@ -12,11 +12,11 @@ import numpy as np
 from perfmodel.base.table import Column, Table
 from perfmodel.model.build import ModelSpec
 from perfmodel.software.framework import Framework
+from perfmodel.store.cost import add_cost
+from perfmodel.store.numbers import whole_kind
+from perfmodel.store.results import decide_safely
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.strategy.space import BLOCK, Space
-from perfmodel.sweeps.cost import add_cost
-from perfmodel.sweeps.numbers import whole_kind
-from perfmodel.sweeps.results import decide_safely
 from perfmodel.sweeps.several import combinations
 from perfmodel.sweeps.sweep import Problem, sweep_problems
 
@@ -40,9 +40,9 @@ class BlockSweep:
     dtype, threads, hardware_values
         As of `perfmodel.sweeps.kept.sweep`.
     costs : mapping
-        What `perfmodel.sweeps.cost.add_cost` takes; nothing for no costs.
+        What `perfmodel.store.cost.add_cost` takes; nothing for no costs.
     safe : bool
-        As of `perfmodel.sweeps.results.decide_safely`.
+        As of `perfmodel.store.results.decide_safely`.
     scaling : str
         Attribute of the results; "" for none.
     block_size : int

@@ -73,7 +73,7 @@ def sweep(
         Dimensions ``strategy`` and ``hardware``; variables of
         `perfmodel.base.variables.VARIABLES`, each with ``units`` and ``long_name``; choices
         as labels. Its accessor ``perfmodel`` ranks and breaks down
-        (`perfmodel.sweeps.datasets`).
+        (`perfmodel.store.datasets`).
 
     Raises
     ------
@@ -87,7 +87,7 @@ def sweep(
     >>> grid = strategy_grid("llama-3.1-70b", 1024, sequence_length=8192, global_batch_size=2048)
     >>> results = sweep("llama-3.1-70b", grid, "dgx-h100")
     """
-    from perfmodel.sweeps.datasets import wrapped
+    from perfmodel.store.datasets import wrapped
 
     if keep not in KEPT:
         raise DataError(f"keep: '{keep}' is not one of {', '.join(KEPT)}")

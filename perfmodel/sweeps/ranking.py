@@ -13,8 +13,7 @@ from perfmodel.base.columns import Integers
 from perfmodel.base.errors import DataError, StrategyError, did_you_mean
 from perfmodel.base.table import Table
 from perfmodel.base.variables import RATE, STEP_VARIABLES
-from perfmodel.strategy.families import Families, families_of
-from perfmodel.sweeps.results import (
+from perfmodel.store.results import (
     LARGER_IS_BETTER,
     best_rows,
     check_front,
@@ -22,7 +21,8 @@ from perfmodel.sweeps.results import (
     decide_safely,
     front_rows,
 )
-from perfmodel.sweeps.subject import TRAINING
+from perfmodel.store.subject import TRAINING
+from perfmodel.strategy.families import Families, families_of
 from perfmodel.sweeps.sweep import Problem, sweep_problems
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def rank_problems(
 ) -> RankedSweep:
     """Find the best strategies of several problems on every row of hardware.
 
-    The same as `perfmodel.sweeps.results.best` and `pareto` of a sweep of all of them.
+    The same as `perfmodel.store.results.best` and `pareto` of a sweep of all of them.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ from perfmodel.serving.enumerate import load_grid, serving_grid
 from perfmodel.serving.fields import DEPLOYMENT_FIELDS, LOAD_FIELDS, UNITS
 from perfmodel.serving.grid import DeploymentGrid, LoadGrid
 from perfmodel.serving.rules import CACHE_BELOW_ONE_REQUEST, STATUS_NAMES
-from perfmodel.sweeps.numbers import narrow, or_single
+from perfmodel.store.numbers import narrow, or_single
 from perfmodel.sweeps.sweep import (
     hardware_coordinates,
     hardware_rows,
@@ -129,7 +129,7 @@ def serve(
     >>> dict(found.sizes)
     {'deployment': 3, 'hardware': 1, 'load': 3}
     """
-    from perfmodel.sweeps.datasets import wrapped
+    from perfmodel.store.datasets import wrapped
 
     return wrapped(
         serve_table(

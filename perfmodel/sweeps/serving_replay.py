@@ -71,7 +71,7 @@ def replay_table(
     grid : DeploymentGrid
         Of one pool each.
     trace : RequestTrace
-        Such as `perfmodel.formats.requests.read_requests` returns.
+        Such as `perfmodel.serving.request_file.read_requests` returns.
     hardware : Hardware or str, or sequence of them
     concurrency : sequence of float
         Send so many requests at once, and each other one when one has ended, one load each;

@@ -199,7 +199,7 @@ def sweep_several(
     ...                         sequence_length=8192, global_batch_size=512, scaling="weak")
     >>> scaling(results)
     """
-    from perfmodel.sweeps.datasets import wrapped
+    from perfmodel.store.datasets import wrapped
 
     axes |= {"sequence_length": sequence_length, "global_batch_size": global_batch_size}
     asked = named(models, hardware, devices, framework, axes, mtp)

@@ -16,11 +16,11 @@ from perfmodel.base.errors import DataError, PerfModelError
 from perfmodel.base.files import not_written
 from perfmodel.base.provenance import source_digest
 from perfmodel.base.table import Table
+from perfmodel.store.files import check_results_path
+from perfmodel.store.netcdf import read_netcdf
+from perfmodel.sweeps.block_store import STORES, Store
 from perfmodel.sweeps.blocks import BlockSweep
-from perfmodel.sweeps.files import check_results_path
 from perfmodel.sweeps.journal import Journal, described
-from perfmodel.sweeps.netcdf import read_netcdf
-from perfmodel.sweeps.store import STORES, Store
 from perfmodel.sweeps.winners import BlockResult, Summary, tally, winners
 
 KEPT = 20
@@ -47,7 +47,7 @@ def check_stored_path(path: str | Path) -> Path:
     Raises
     ------
     DataError
-        As of `perfmodel.sweeps.files.check_results_path`, or its kind cannot.
+        As of `perfmodel.store.files.check_results_path`, or its kind cannot.
     """
     if Path(path).suffix.lower() not in STORES:
         raise DataError(

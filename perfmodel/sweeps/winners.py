@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from perfmodel.base.table import Column, Table
 from perfmodel.base.variables import RATE
+from perfmodel.store.scaling import GROUPS
 from perfmodel.strategy.rules import PRECISION_UNSUPPORTED, STATUS_NAMES
 from perfmodel.sweeps.ranking import RankedSweep
-from perfmodel.sweeps.scaling import GROUPS
 
 MOST_KEPT = 2**14  # strategies, before they are winnowed
 
@@ -84,7 +84,7 @@ def winners(table: Table, top: int) -> Table:
 
     That is: the `top` best; of every problem and row of hardware the best, the first that fits and
     the first that is possible; where the devices differ, also the best on every number of them, of
-    every curve that `perfmodel.sweeps.scaling` draws. Winners of the winners of parts are those
+    every curve that `perfmodel.store.scaling` draws. Winners of the winners of parts are those
     of the whole.
     """
     rate = table[RATE].values.reshape(-1)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from perfmodel.base.table import Table
 from perfmodel.base.workers import Workers
+from perfmodel.sweeps.block_store import Store
 from perfmodel.sweeps.blocks import BlockSweep
-from perfmodel.sweeps.store import Store
 from perfmodel.sweeps.stored import Run, project_block
 from perfmodel.sweeps.winners import BlockResult
 

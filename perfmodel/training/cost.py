@@ -1,6 +1,6 @@
 """What a training run costs: power, energy, and the time that failures take.
 
-Formulas only, over arrays that broadcast against each other; `perfmodel.sweeps.cost` applies
+Formulas only, over arrays that broadcast against each other; `perfmodel.store.cost` applies
 them to the results of a sweep.
 """
 

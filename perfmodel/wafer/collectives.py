@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.hwprofiles.mesh import MeshHardware
 from perfmodel.hwprofiles.mesh_loader import load_mesh
-from perfmodel.kernels.mesh import phases, reduce
-from perfmodel.kernels.mesh.reduce import ALGORITHMS
+from perfmodel.kernels.wafer import phases, reduce
+from perfmodel.kernels.wafer.reduce import ALGORITHMS
 from perfmodel.wafer.flows import reduction, simulated_cycles
 from perfmodel.wafer.mappings import parse_grid
 
@@ -74,7 +74,7 @@ def mesh_collective_times(
     sizes : sequence of int
         Bytes of a core's vector.
     algorithms : sequence of str
-        Of `perfmodel.kernels.mesh.reduce.ALGORITHMS`; a broadcast has none, an all-gather
+        Of `perfmodel.kernels.wafer.reduce.ALGORITHMS`; a broadcast has none, an all-gather
         ``ring`` or, as ``star``, one multicast of every core.
     element_bytes : int
         [B].

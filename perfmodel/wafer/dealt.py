@@ -68,7 +68,7 @@ def deal_contexts(lengths: Integers, grid: Grid, granule: int = GRANULE) -> Deal
         raise StrategyError(f"key 'granule': a whole number above 0, not {granule}")
     order = snake(grid)
     with kernel_work(assigned_tokens=float(len(wanted) + len(order))):
-        from perfmodel.kernels.mesh import tiles
+        from perfmodel.kernels.wafer import tiles
 
         width = len(wanted) // len(order) + 2
         while True:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from perfmodel.base.errors import HardwareError, did_you_mean
 from perfmodel.hwprofiles.mesh import MeshHardware
-from perfmodel.kernels.mesh.columns import MeshDevice
+from perfmodel.kernels.wafer.columns import MeshDevice
 
 ELEMENT_BYTES: Mapping[str, float] = {
     "fp32": 4.0,

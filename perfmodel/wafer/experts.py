@@ -24,7 +24,7 @@ from perfmodel.wafer.system import WaferSystem
 
 EXCHANGES = ("each", "deduplicated", "tree")
 """A row per expert; one per node that holds any (back: summed there); one that routers copy on its
-way (back: that they add where ways meet), as `perfmodel.kernels.mesh.exchange` numbers them."""
+way (back: that they add where ways meet), as `perfmodel.kernels.wafer.exchange` numbers them."""
 
 PLACEMENTS = ("contiguous", "strided", "balanced")
 """Experts dealt to nodes in their order, card by card, or heaviest first to the lightest node."""
@@ -280,7 +280,7 @@ def _layer_loads(
     nodes = np.concatenate((nodes, shared), axis=1)
     found = []
     with kernel_work(mesh_flows=2 * nodes.size):
-        from perfmodel.kernels.mesh.exchange import exchange_loads
+        from perfmodel.kernels.wafer.exchange import exchange_loads
 
         for kind, back in zip(kinds, (False, True), strict=True):
             found.append(exchange_loads(*grid, owners, nodes, EXCHANGES.index(kind), back))
@@ -299,7 +299,7 @@ def _times(
     scale: float,
 ) -> dict[str, float]:
     """Return the columns of `ExpertTraffic` behind its layers."""
-    from perfmodel.kernels.mesh.phases import phase_cycles
+    from perfmodel.kernels.wafer.phases import phase_cycles
 
     high, wide = system.core_grid
     lanes = np.array([high, high, wide, wide, system.cores, system.cores])[:, None]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from perfmodel.kernels.mesh.columns import CACHE_LAYOUTS
-from perfmodel.kernels.mesh.products import PRODUCTS
-from perfmodel.kernels.mesh.reduce import ALGORITHMS
+from perfmodel.kernels.wafer.columns import CACHE_LAYOUTS
+from perfmodel.kernels.wafer.products import PRODUCTS
+from perfmodel.kernels.wafer.reduce import ALGORITHMS
 from perfmodel.strategy.fields import StrategyField
 
 MOST_SIDE = 2**14

@@ -1,6 +1,6 @@
 """Sums over rows and rectangles of cores as flows, message by message, for the simulation.
 
-What `perfmodel.kernels.mesh.reduce` puts in closed forms stands here in full: who sends what to
+What `perfmodel.kernels.wafer.reduce` puts in closed forms stands here in full: who sends what to
 whom, and what it waits for.
 """
 
@@ -14,8 +14,8 @@ import numpy as np
 
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import DataError, did_you_mean
-from perfmodel.kernels.mesh.reduce import ALGORITHMS, ONE_LEVEL
-from perfmodel.kernels.mesh.trees import group_size
+from perfmodel.kernels.wafer.reduce import ALGORITHMS, ONE_LEVEL
+from perfmodel.kernels.wafer.trees import group_size
 from perfmodel.kernels.work import kernel_work
 from perfmodel.wafer.ranks import bucket_sizes
 
@@ -155,7 +155,7 @@ def reduction(
     Parameters
     ----------
     algorithm : str
-        One of `perfmodel.kernels.mesh.reduce.ALGORITHMS`.
+        One of `perfmodel.kernels.wafer.reduce.ALGORITHMS`.
     rows, columns : int
         Of the mesh; core (r, c) is number ``r columns + c``.
     elements : int
@@ -273,7 +273,7 @@ def simulated_cycles(
         np.array([flow.turn for flow in flows], dtype=np.int64),
     )
     with kernel_work(wavelet_hops=hops):
-        from perfmodel.kernels.mesh import simulate
+        from perfmodel.kernels.wafer import simulate
 
         found: Integers = simulate.simulate_flows(
             rows, columns, *arrays, hop_cycles, ramp_cycles, stage_cycles

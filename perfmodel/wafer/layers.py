@@ -9,7 +9,7 @@ import numpy as np
 
 from perfmodel.base.columns import Floats
 from perfmodel.base.errors import ModelError
-from perfmodel.kernels.mesh.columns import (
+from perfmodel.kernels.wafer.columns import (
     DECODE,
     PRODUCT,
     SCORES,
@@ -31,7 +31,7 @@ exponential, three more operations and the product with the other half."""
 
 
 class Part(NamedTuple):
-    """One part of a layer; see `perfmodel.kernels.mesh.columns.MeshParts`."""
+    """One part of a layer; see `perfmodel.kernels.wafer.columns.MeshParts`."""
 
     name: str
     kind: int
@@ -72,7 +72,7 @@ def wafer_parts(model: ModelSpec, phase: int) -> WaferParts:
     ----------
     model : ModelSpec
     phase : int
-        `perfmodel.kernels.mesh.columns.DECODE` (latent attention in latent space) or `PREFILL`
+        `perfmodel.kernels.wafer.columns.DECODE` (latent attention in latent space) or `PREFILL`
         (keys and values of all heads).
 
     Returns

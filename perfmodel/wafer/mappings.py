@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import StrategyError, did_you_mean
-from perfmodel.kernels.mesh.columns import MeshMappings
+from perfmodel.kernels.wafer.columns import MeshMappings
 from perfmodel.strategy.grid import axis_product, axis_values, encode
 from perfmodel.wafer.fields import AXES, FIELD_BY_NAME, MAPPING_FIELDS
 

@@ -20,7 +20,7 @@ def core_places(system: WaferSystem) -> Integers:
     """Return the place of every core in the mesh of all cores.
 
     Cores count node by node, row by row in a node (as banks and cores of traces do); places count
-    row by row over the wafer, as `perfmodel.kernels.mesh.routes` does.
+    row by row over the wafer, as `perfmodel.kernels.wafer.routes` does.
 
     Returns
     -------

@@ -17,17 +17,9 @@ from perfmodel.base.memory import check_memory
 from perfmodel.base.provenance import versions
 from perfmodel.base.table import Column, Table, flags
 from perfmodel.base.variables import Variable
-from perfmodel.base.wafer_variables import (
-    BOTTLENECKS,
-    PART_VARIABLES,
-    ROW_VARIABLES,
-    SCHEMA_VERSION,
-    TIME_COMPONENTS,
-    VARIABLES,
-)
 from perfmodel.hwprofiles import load_mesh
 from perfmodel.hwprofiles.mesh import MeshHardware
-from perfmodel.kernels.mesh.columns import CLOSED_ROWS, PART_ROWS, PHASES
+from perfmodel.kernels.wafer.columns import CLOSED_ROWS, PART_ROWS, PHASES
 from perfmodel.kernels.work import kernel_work
 from perfmodel.model.presets import load_model
 from perfmodel.model.spec import ModelSpec
@@ -36,6 +28,14 @@ from perfmodel.wafer.fields import MAPPING_FIELDS
 from perfmodel.wafer.layers import WaferParts, wafer_parts
 from perfmodel.wafer.mappings import WaferGrid, wafer_grid
 from perfmodel.wafer.streamed import streamed_grid
+from perfmodel.wafer.variables import (
+    BOTTLENECKS,
+    PART_VARIABLES,
+    ROW_VARIABLES,
+    SCHEMA_VERSION,
+    TIME_COMPONENTS,
+    VARIABLES,
+)
 
 DIMS = ("mapping", "hardware", "phase")
 PART_DIMS = ("mapping", "hardware", "part")
@@ -89,7 +89,7 @@ def project_wafer(
     -------
     Table
         Dimensions ``mapping``, ``hardware`` and ``phase``; variables of
-        `perfmodel.base.wafer_variables.VARIABLES`.
+        `perfmodel.wafer.variables.VARIABLES`.
 
     Raises
     ------
@@ -196,7 +196,7 @@ def close_grid(
     status : array of int, shape (mappings,)
         Place in `STATUS`.
     """
-    from perfmodel.kernels.mesh import close
+    from perfmodel.kernels.wafer import close
 
     columns = mappings.kernel_columns()
     found = np.empty((len(CLOSED_ROWS), len(mappings)))
@@ -210,7 +210,7 @@ def close_grid(
 
 def part_times(parts: WaferParts, mappings: WaferGrid, device: Any, phase: int) -> Floats:
     """Return `PART_ROWS` of every part on every mapping, shape (mappings, parts, rows) [cycles]."""
-    from perfmodel.kernels.mesh import close
+    from perfmodel.kernels.wafer import close
 
     columns = mappings.kernel_columns()
     found = np.zeros((len(mappings), len(parts.names), len(PART_ROWS)))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Floats
 from perfmodel.hwprofiles.mesh import MeshHardware
-from perfmodel.kernels.mesh.columns import BEYOND_SRAM, CACHE_BEYOND_SRAM, CLOSED_ROWS, VALID
+from perfmodel.kernels.wafer.columns import BEYOND_SRAM, CACHE_BEYOND_SRAM, CLOSED_ROWS, VALID
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.state import sequence_state
 from perfmodel.wafer.chips import ELEMENT_BYTES, chip_times, resident_parameters

@@ -2,7 +2,7 @@
 
 A product of (m, k) by (k, n), or several of one shape (groups), is cut along its axes into as
 many pieces as there are cores, of sizes that differ by one at most. The generator of
-`perfmodel.parity.wse` halves each axis instead, which leaves four of 36 cores idle.
+`perfmodel.wafer.twin` halves each axis instead, which leaves four of 36 cores idle.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _best_tiles(
     rows, columns = lines_of(grid[0]), lines_of(grid[1])
     best = np.empty(3)
     with kernel_work(mappings=len(rows.factors) * len(columns.factors)):
-        from perfmodel.kernels.mesh import tiles
+        from perfmodel.kernels.wafer import tiles
 
         measured = []
         for lines in (rows, columns):

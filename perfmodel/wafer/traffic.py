@@ -25,7 +25,7 @@ from perfmodel.wafer.places import core_places, mesh_sides
 from perfmodel.wafer.system import WaferSystem
 
 ALONE = -1
-"""Tree of a flow that shares its links with none, as in `perfmodel.kernels.mesh.routes`."""
+"""Tree of a flow that shares its links with none, as in `perfmodel.kernels.wafer.routes`."""
 
 
 class Traffic(NamedTuple):
@@ -155,7 +155,7 @@ def link_loads(traffic: Traffic, system: WaferSystem) -> LinkLoads:
     rows, columns = mesh_sides(system)
     places = core_places(system)
     with kernel_work(mesh_flows=traffic.sources.size):
-        from perfmodel.kernels.mesh.routes import flow_loads
+        from perfmodel.kernels.wafer.routes import flow_loads
 
         loads, _, hops, longest = flow_loads(
             rows,

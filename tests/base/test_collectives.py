@@ -16,7 +16,7 @@ from perfmodel.base.collectives import (
     TRACED,
     WORDS,
 )
-from perfmodel.formats.astra import records
+from perfmodel.workloads.formats.astra import records
 
 ASTRA_TOPOLOGY = {"Ring": "RING_TOPOLOGY", "FullyConnected": "FULLY_CONNECTED", "Switch": "SWITCH"}
 ASTRA_ALGORITHM = {"halvingDoubling": "HALVING_DOUBLING"}

@@ -30,8 +30,8 @@ from perfmodel.base.files import (
     shortened,
     user_path,
 )
-from perfmodel.sweeps import netcdf
-from perfmodel.sweeps.files import save_results
+from perfmodel.store import netcdf
+from perfmodel.store.files import save_results
 
 
 @pytest.fixture

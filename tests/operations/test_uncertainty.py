@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfmodel.analysis.explain import operation_costs
 from perfmodel.base.errors import HardwareError
 from perfmodel.base.regimes import LIMITS, REGIMES, regime
 from perfmodel.base.variables import VARIABLES
@@ -35,7 +36,6 @@ from perfmodel.operations.uncertainty import (
 )
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
-from perfmodel.sweeps.explain import operation_costs
 from perfmodel.sweeps.kept import sweep
 from perfmodel.training.part_table import price_parts
 

@@ -7,15 +7,15 @@ import csv
 import numpy as np
 import pytest
 
-from perfmodel.parity.astra.collective import (
+from perfmodel.workloads.simulation.result import FIGURES
+from perfmodel.workloads.simulation.run import simulate
+from perfmodel.workloads.twins.astra.collective import (
     AstraNetwork,
     AstraSystem,
     uniform_system,
 )
-from perfmodel.parity.astra.costs import AstraCosts
-from perfmodel.simulation.result import FIGURES
-from perfmodel.simulation.run import simulate
-from tests.simulation.made import ring
+from perfmodel.workloads.twins.astra.costs import AstraCosts
+from tests.workloads.simulation.made import ring
 
 FIGURE_COLUMNS = {
     "wall": "wall_time",
@@ -27,7 +27,7 @@ FIGURE_COLUMNS = {
 
 @pytest.mark.parametrize("case", ["chain", "groups", "dims", "pipe", "types"])
 def test_handwritten_files_equal_the_simulator(development_table, case):
-    from perfmodel.formats.chakra.files import read_traces
+    from perfmodel.workloads.formats.chakra.files import read_traces
 
     table = development_table("astra/et_handwritten/results.csv")
     with table.open(encoding="utf-8", newline="") as file:
@@ -59,7 +59,7 @@ def test_handwritten_files_equal_the_simulator(development_table, case):
 
 
 def test_samples_of_the_text_converter_equal_the_simulator(development_table):
-    from perfmodel.formats.chakra.files import read_traces
+    from perfmodel.workloads.formats.chakra.files import read_traces
 
     with development_table("astra/text/et_runs.csv").open(encoding="utf-8", newline="") as file:
         rows = [r for r in csv.DictReader(file) if r["npus"] == "4" and r["backend"] == "unaware"]
@@ -98,8 +98,8 @@ def test_samples_of_the_text_converter_equal_the_simulator(development_table):
 
 def test_sanity_check_of_16_ranks(development_table):
     """Lab figures; those that depend on the order of issue are within 1.5 %."""
-    from perfmodel.formats.astra.network import read_network, read_system
-    from perfmodel.formats.chakra.files import read_traces
+    from perfmodel.workloads.formats.astra.network import read_network, read_system
+    from perfmodel.workloads.formats.chakra.files import read_traces
 
     folder = development_table("astra/et_sanity")
     traces = read_traces(
@@ -127,7 +127,7 @@ def test_sanity_check_of_16_ranks(development_table):
 
 @pytest.mark.parametrize("name", ["pytorch_converted.0.et", "small_chakra.0.json"])
 def test_recordings_of_one_rank_run(development_table, name):
-    from perfmodel.formats.chakra.files import read_traces
+    from perfmodel.workloads.formats.chakra.files import read_traces
 
     traces = read_traces(development_table(f"astra/chakra_samples/{name}"))
     result = simulate(traces, ring())

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import FormatError
-from perfmodel.formats.chakra.files import (
+from perfmodel.workloads.formats.chakra.files import (
     parse_trace,
     read_trace,
     read_traces,
 )
-from perfmodel.formats.chakra.messages import serialise
-from perfmodel.trace import ABSENT, COLLECTIVE, RECEIVE, SEND
+from perfmodel.workloads.formats.chakra.messages import serialise
+from perfmodel.workloads.trace import ABSENT, COLLECTIVE, RECEIVE, SEND
 
 
 class TestReferenceFiles:

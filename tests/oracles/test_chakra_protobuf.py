@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.formats.chakra.messages import parse_messages, serialise
-from perfmodel.formats.chakra.schema import (
+from perfmodel.workloads.formats.chakra.messages import parse_messages, serialise
+from perfmodel.workloads.formats.chakra.schema import (
     INTEGERS,
     SCALAR_KINDS,
     Attribute,
@@ -17,10 +17,10 @@ from perfmodel.formats.chakra.schema import (
     attribute_value,
     messages,
 )
-from perfmodel.formats.chakra.writing import varint
-from perfmodel.trace import ABSENT, Trace
+from perfmodel.workloads.formats.chakra.writing import varint
+from perfmodel.workloads.trace import ABSENT, Trace
 from tests.data import ASTRA, needed
-from tests.formats.chakra.made import ATTRIBUTES, TEXT, parts_of
+from tests.workloads.formats.chakra.made import ATTRIBUTES, TEXT, parts_of
 
 WHOLE = [kind for kind in SCALAR_KINDS if kind not in ("string", "bytes")]
 BELOW_2_63 = st.integers(0, 2**63 - 1)

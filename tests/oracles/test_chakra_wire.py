@@ -22,20 +22,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfmodel.convert import synthetic
-from perfmodel.convert.astra_text import convert_text
-from perfmodel.convert.flexflow import flexflow_traces
-from perfmodel.convert.pytorch import pytorch_traces
-from perfmodel.export.chakra import projected_traces
-from perfmodel.export.workload import projected_workload
-from perfmodel.formats.astra_text.text import parse_astra_text
-from perfmodel.formats.chakra.files import read_trace, write_traces
-from perfmodel.formats.flexflow import parse_flexflow
-from perfmodel.formats.pytorch.host import parse_host_trace
-from perfmodel.formats.pytorch.kineto import parse_kineto
-from perfmodel.parity.stage.arguments import StageArguments
-from perfmodel.parity.stage.traces import stage_traces
-from perfmodel.trace import ABSENT, COMPUTE, MEM_LOAD, METADATA, TraceBuilder, TraceSet
+from perfmodel.workloads.convert import synthetic
+from perfmodel.workloads.convert.astra_text import convert_text
+from perfmodel.workloads.convert.flexflow import flexflow_traces
+from perfmodel.workloads.convert.pytorch import pytorch_traces
+from perfmodel.workloads.export.chakra import projected_traces
+from perfmodel.workloads.export.workload import projected_workload
+from perfmodel.workloads.formats.astra_text.text import parse_astra_text
+from perfmodel.workloads.formats.chakra.files import read_trace, write_traces
+from perfmodel.workloads.formats.flexflow import parse_flexflow
+from perfmodel.workloads.formats.pytorch.host import parse_host_trace
+from perfmodel.workloads.formats.pytorch.kineto import parse_kineto
+from perfmodel.workloads.trace import ABSENT, COMPUTE, MEM_LOAD, METADATA, TraceBuilder, TraceSet
+from perfmodel.workloads.twins.stage.arguments import StageArguments
+from perfmodel.workloads.twins.stage.traces import stage_traces
 
 VARINT, EIGHT_BYTES, LENGTH, FOUR_BYTES = 0, 1, 2, 5  # wire types
 # et_def.proto. A value of an attribute: its field, kind and wire type.

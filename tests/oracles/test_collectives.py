@@ -18,10 +18,10 @@ from perfmodel.hwprofiles import load_hardware
 from perfmodel.kernels.collective import table as column
 from perfmodel.kernels.collective.algorithms import TREE_FRACTION, is_pipelined, level_load
 from perfmodel.kernels.collective.cost import filled_transfer, network_cost
-from perfmodel.network.links.topology import Dimension, Topology
-from perfmodel.network.schedules.on_links import link_loads, scheduled_time
-from perfmodel.network.schedules.schedule import available
 from perfmodel.network.table import CONSTANTS, set_library, table_of
+from perfmodel.workloads.links.topology import Dimension, Topology
+from perfmodel.workloads.schedules.on_links import link_loads, scheduled_time
+from perfmodel.workloads.schedules.schedule import available
 
 SIZE = 3e9
 US = 1e-6

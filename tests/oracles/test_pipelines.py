@@ -10,8 +10,8 @@ import os
 import numpy as np
 import pytest
 
-from perfmodel.formats.schedule import schedule_rows
 from perfmodel.kernels.pipeline.events import run_order
+from perfmodel.strategy.schedule_file import schedule_rows
 from tests.kernels.pipeline.cases import random_durations, random_pipeline
 from tests.oracles import slow_pipeline
 

@@ -17,12 +17,12 @@ from click.testing import CliRunner
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.cli.main import cli
-from perfmodel.parity.astra.collective import AstraNetwork, uniform_system
-from perfmodel.parity.astra.costs import AstraCosts
-from perfmodel.parity.stage.arguments import stage_arguments
-from perfmodel.parity.stage.traces import stage_traces
-from perfmodel.simulation.run import simulate
-from tests.parity.stage.runs import (
+from perfmodel.workloads.simulation.run import simulate
+from perfmodel.workloads.twins.astra.collective import AstraNetwork, uniform_system
+from perfmodel.workloads.twins.astra.costs import AstraCosts
+from perfmodel.workloads.twins.stage.arguments import stage_arguments
+from perfmodel.workloads.twins.stage.traces import stage_traces
+from tests.workloads.twins.stage.runs import (
     GPT,
     HASH_ORDER_RUNS,
     SANITY,
@@ -85,7 +85,7 @@ def test_traces_are_those_that_stage_wrote():
 
 def test_digests_are_those_of_the_files(development_table):
     """What is typed above is what the files say."""
-    from perfmodel.formats.chakra.files import read_traces
+    from perfmodel.workloads.formats.chakra.files import read_traces
 
     folder = development_table("astra/et_sanity")
     traces = read_traces(folder, folder / "comm_group.json")
@@ -293,7 +293,7 @@ def test_1024_ranks_and_96_layers(stages):
 
 def test_micro_batches_are_none_of_the_generators():
     """Its pipeline passes the whole batch down and up once: one message per link and way."""
-    from perfmodel.trace import SEND
+    from perfmodel.workloads.trace import SEND
 
     arguments = replace(SANITY, layers=4, pipeline_parallel=3)
     traces = stage_traces(arguments)

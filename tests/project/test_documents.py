@@ -7,6 +7,7 @@ import click
 import pytest
 
 from perfmodel import strategies_from_rows
+from perfmodel.analysis.explain import operation_costs
 from perfmodel.base import serving_variables
 from perfmodel.base.variables import COSTS, VARIABLES
 from perfmodel.cli.main import cli
@@ -15,7 +16,6 @@ from perfmodel.software.facts import HEADER, text_of
 from perfmodel.software.framework import FOLDER, FRAMEWORKS, IDENTITY
 from perfmodel.strategy.fields import FIELDS
 from perfmodel.strategy.rules import STATUS_NAMES, STATUS_REASONS
-from perfmodel.sweeps.explain import operation_costs
 from tests.data import DOCS, ROOT
 
 README = ROOT / "README.md"

@@ -165,8 +165,8 @@ def test_floors_import_from_below_only():
 def test_the_floors_are_those_of_the_design():
     """Order of the words that the design fixes, bottom up."""
     height = {item: -i for i, floor in enumerate(floors()) for item in floor}
-    order = ["kernels", "model", "compute", "operations", "training", "sweeps", "measured"]
-    order += ["parity", "cli"]
+    order = ["kernels", "model", "compute", "operations", "training", "sweeps", "workloads"]
+    order += ["report", "cli"]
     assert [height[item] for item in order] == sorted(height[item] for item in order)
     # What is above must not share a floor with what it rests on.
     assert len({height[item] for item in order}) == len(order)
@@ -176,7 +176,7 @@ def test_the_floors_are_those_of_the_design():
 COMPUTING = (
     *("perfmodel.kernels", "perfmodel.compute.", "perfmodel.network.", "perfmodel.measured.kinds."),
     "perfmodel.sweeps.collective_grids",
-    "perfmodel.sweeps.datasets",
+    "perfmodel.store.datasets",
     "perfmodel.base.spoken",
 )
 SLOW = ("numba", "xarray", "netCDF4", "matplotlib", "scipy")

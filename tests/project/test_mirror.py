@@ -31,10 +31,10 @@ ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
         "kernels/step/stages.py",
         "kernels/step/tables.py",
     ),
-    ("formats/launch/test_served.py", "one table each of a program's options, all tried there"): (
-        "perfmodel/formats/launch/sglang.py",
-        "perfmodel/formats/launch/tensorrt_llm.py",
-        "perfmodel/formats/launch/vllm.py",
+    ("launch/test_served.py", "one table each of a program's options, all tried there"): (
+        "perfmodel/launch/sglang.py",
+        "perfmodel/launch/tensorrt_llm.py",
+        "perfmodel/launch/vllm.py",
     ),
     (
         "oracles/test_collectives.py",
@@ -43,75 +43,77 @@ ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
     ("strategy/test_mapping.py", "groups of every axis, written out device by device there"): (
         "kernels/step/placement.py",
     ),
-    ("parity/astra", "one compiled simulator: its runs equal ASTRA-sim's"): (
-        "kernels/astra/machine.py",
-        "kernels/astra/machine_state.py",
-        "kernels/astra/phase.py",
-        "kernels/astra/queue.py",
-        "kernels/astra/streams.py",
-        "perfmodel/parity/astra/costs.py",
-        "perfmodel/parity/astra/grids.py",
+    ("workloads/twins/astra", "one compiled simulator: its runs equal ASTRA-sim's"): (
+        "kernels/workloads/astra/machine.py",
+        "kernels/workloads/astra/machine_state.py",
+        "kernels/workloads/astra/phase.py",
+        "kernels/workloads/astra/queue.py",
+        "kernels/workloads/astra/streams.py",
+        "perfmodel/workloads/twins/astra/costs.py",
+        "perfmodel/workloads/twins/astra/grids.py",
     ),
     (
-        "parity/astra_text/test_native.py",
+        "workloads/twins/astra_text/test_native.py",
         "one compiled simulator: its runs equal those of ASTRA-sim 1.0",
     ): (
-        "kernels/astra_text/cost.py",
-        "kernels/astra_text/issue.py",
-        "kernels/astra_text/machine.py",
-        "kernels/astra_text/queue.py",
-        "kernels/astra_text/state.py",
-        "kernels/astra_text/steps.py",
-        "kernels/astra_text/themis.py",
-        "perfmodel/parity/astra_text/loop.py",
-        "perfmodel/parity/astra_text/machine.py",
-        "perfmodel/parity/astra_text/tables.py",
+        "kernels/workloads/astra_text/cost.py",
+        "kernels/workloads/astra_text/issue.py",
+        "kernels/workloads/astra_text/machine.py",
+        "kernels/workloads/astra_text/queue.py",
+        "kernels/workloads/astra_text/state.py",
+        "kernels/workloads/astra_text/steps.py",
+        "kernels/workloads/astra_text/themis.py",
+        "perfmodel/workloads/twins/astra_text/loop.py",
+        "perfmodel/workloads/twins/astra_text/machine.py",
+        "perfmodel/workloads/twins/astra_text/tables.py",
     ),
-    ("parity/astra_text/test_physical.py", "the network half of one model"): (
-        "perfmodel/parity/astra_text/physical_network.py",
+    ("workloads/twins/astra_text/test_physical.py", "the network half of one model"): (
+        "perfmodel/workloads/twins/astra_text/physical_network.py",
     ),
-    ("parity/aicb", "parts of generators whose files equal AICB's byte for byte"): (
-        "perfmodel/parity/aicb/computation_regions.py",
-        "perfmodel/parity/aicb/rows.py",
+    ("workloads/twins/aicb", "parts of generators whose files equal AICB's byte for byte"): (
+        "perfmodel/workloads/twins/aicb/computation_regions.py",
+        "perfmodel/workloads/twins/aicb/rows.py",
     ),
     (
-        "parity/stage/test_traces.py",
+        "workloads/twins/stage/test_traces.py",
         "parts of a generator whose operations equal STAGE's one by one",
-    ): ("perfmodel/parity/stage/blocks.py",),
+    ): ("perfmodel/workloads/twins/stage/blocks.py",),
     (
-        "cli/simulate/test_command.py",
+        "cli/workloads/simulate/test_command.py",
         "what `simulate` prints and stores, read where it is asked for",
     ): (
-        "cli/simulate/modes.py",
-        "cli/simulate/output.py",
-    ),
-    ("cli/kernel/test_commands.py", "what `kernel` takes and prints, read where it is asked for"): (
-        "cli/kernel/output.py",
-    ),
-    ("cli/topology/test_command.py", "what `topology` prints, read where it is asked for"): (
-        "cli/topology/output.py",
+        "cli/workloads/simulate/modes.py",
+        "cli/workloads/simulate/output.py",
     ),
     (
-        "export/test_workload.py",
+        "cli/core/kernel/test_commands.py",
+        "what `kernel` takes and prints, read where it is asked for",
+    ): ("cli/core/kernel/output.py",),
+    (
+        "cli/workloads/topology/test_command.py",
+        "what `topology` prints, read where it is asked for",
+    ): ("cli/workloads/topology/output.py",),
+    (
+        "workloads/export/test_workload.py",
         "types and data-parallel operations of a projection, added up there",
     ): (
-        "perfmodel/export/types.py",
-        "perfmodel/export/data_parallel.py",
+        "perfmodel/workloads/export/types.py",
+        "perfmodel/workloads/export/data_parallel.py",
     ),
     (
         "properties/test_exported_files.py",
         "lines and nodes of files, read back and added up there",
     ): (
-        "perfmodel/export/astra_text.py",
-        "perfmodel/export/nodes.py",
-        "perfmodel/export/rows.py",
+        "perfmodel/workloads/export/astra_text.py",
+        "perfmodel/workloads/export/nodes.py",
+        "perfmodel/workloads/export/rows.py",
     ),
     ("oracles/test_chakra_wire.py", "messages and schema, read there by a decoder of its own"): (
-        "perfmodel/formats/chakra/messages.py",
-        "perfmodel/formats/chakra/schema.py",
+        "perfmodel/workloads/formats/chakra/messages.py",
+        "perfmodel/workloads/formats/chakra/schema.py",
     ),
-    ("formats/astra_text/test_text.py", "the words of one format, and their check"): (
-        "perfmodel/formats/astra_text/words.py",
+    ("workloads/formats/astra_text/test_text.py", "the words of one format, and their check"): (
+        "perfmodel/workloads/formats/astra_text/words.py",
     ),
     ("hwprofiles/test_loader.py", "what a profile may hold, refused file by file there"): (
         "hwprofiles/build.py",
@@ -121,14 +123,15 @@ ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
     ("measured/test_calibrate.py", "steps of one calibration, from rows to a written profile"): (
         "perfmodel/measured/profile.py",
     ),
-    ("simulation/test_contention.py", "the event loop of communication that shares ports"): (
-        "kernels/trace/contention.py",
-    ),
+    (
+        "workloads/simulation/test_contention.py",
+        "the event loop of communication that shares ports",
+    ): ("kernels/workloads/trace/contention.py",),
     ("compute/test_attention_device.py", "what attention kernels read of a device"): (
         "kernels/attention/device.py",
     ),
-    ("network/schedules/test_schedule.py", "moves of every algorithm, performed there on data"): (
-        "perfmodel/network/schedules/moves.py",
+    ("workloads/schedules/test_schedule.py", "moves of every algorithm, performed there on data"): (
+        "perfmodel/workloads/schedules/moves.py",
     ),
     ("benchmarks", "scripts that measure or draw up tables, run by hand"): (
         "benchmarks/accuracy/aiob.py",

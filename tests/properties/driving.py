@@ -31,9 +31,6 @@ from perfmodel.compute.recurrence import RECURRENCE_PHASES, RECURRENCES, recurre
 from perfmodel.compute.routing import COUNTED, DISTRIBUTIONS, assign, parse_routing, rank_loads
 from perfmodel.compute.sparse_attention import SPARSE_PHASES, sparse_attention_times
 from perfmodel.compute.token_draws import draw_tokens, draw_weights
-from perfmodel.export.timeline import step_timeline
-from perfmodel.formats.astra_text.system import INTER_DIMENSION, INTRA_DIMENSION
-from perfmodel.formats.wafer.core_trace import format_pieces
 from perfmodel.hwprofiles import load_mesh
 from perfmodel.kernels.serving.tables import ROWS
 from perfmodel.kernels.work import kernel_work
@@ -43,23 +40,13 @@ from perfmodel.network.collectives import (
     serving_all_reduce_times,
 )
 from perfmodel.network.expert_exchange import moe_exchange_times
-from perfmodel.network.schedules.contention import Operation, concurrent_times
-from perfmodel.network.schedules.on_links import scheduled_time
 from perfmodel.network.table import network_table
-from perfmodel.parity.astra.collective import (
-    simulate_collective,
-    simulate_collectives,
-    uniform_system,
-)
-from perfmodel.parity.astra.costs import AstraCosts
-from perfmodel.parity.wse.core_products import CoreNode, attention_pieces, product_pieces
-from perfmodel.parity.wse.core_transfers import all_reduce_pieces, multicast_piece
+from perfmodel.report.timelines.step import step_timeline
 from perfmodel.serving.replay import replay_trace
 from perfmodel.serving.requests import RequestTrace, random_trace
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.fields import MAPPINGS
 from perfmodel.strategy.pipelines import usual_chunks
-from perfmodel.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
 from perfmodel.training.stage_memory import stage_memories
 from perfmodel.training.timeline import pipeline_timeline
 from perfmodel.wafer.cores.attention import AttentionSizes, Part, decode_attention
@@ -70,16 +57,29 @@ from perfmodel.wafer.cores.routing import core_routing
 from perfmodel.wafer.cores.setting import CoreSetting
 from perfmodel.wafer.cores.traffic import bytes_times_links
 from perfmodel.wafer.dealt import deal_contexts
+from perfmodel.wafer.formats.core_trace import format_pieces
 from perfmodel.wafer.nodes.workload import node_operations
 from perfmodel.wafer.search.mapping import search_mapping
 from perfmodel.wafer.system import WaferSystem
 from perfmodel.wafer.tiles import best_tiles
+from perfmodel.wafer.twin.core_products import CoreNode, attention_pieces, product_pieces
+from perfmodel.wafer.twin.core_transfers import all_reduce_pieces, multicast_piece
+from perfmodel.workloads.formats.astra_text.system import INTER_DIMENSION, INTRA_DIMENSION
+from perfmodel.workloads.schedules.contention import Operation, concurrent_times
+from perfmodel.workloads.schedules.on_links import scheduled_time
+from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
+from perfmodel.workloads.twins.astra.collective import (
+    simulate_collective,
+    simulate_collectives,
+    uniform_system,
+)
+from perfmodel.workloads.twins.astra.costs import AstraCosts
 from tests.kernels.pipeline.cases import random_durations
 from tests.kernels.serving import cases as serving
 from tests.kernels.serving.test_passes import linear_tables
-from tests.network.schedules.networks import CASES, GB, TOPOLOGIES, nodes, options_of
-from tests.parity.astra import networks as astra
-from tests.parity.astra_text import test_native as astra_text
+from tests.workloads.schedules.networks import CASES, GB, TOPOLOGIES, nodes, options_of
+from tests.workloads.twins.astra import networks as astra
+from tests.workloads.twins.astra_text import test_native as astra_text
 
 DEVICES = ("dgx-h100", "dgx-a100", "mi300x-server", "tpu-v5p-pod")
 
@@ -525,7 +525,7 @@ def mesh_searches(random: np.random.Generator) -> None:
 
 def meshes(random: np.random.Generator) -> None:
     """Sums and products on meshes of cores, of any size."""
-    from perfmodel.kernels.mesh import exchange, phases, products, reduce, routes
+    from perfmodel.kernels.wafer import exchange, phases, products, reduce, routes
     from perfmodel.wafer.flows import reduction, simulated_cycles
 
     for name in reduce.ALGORITHMS:

@@ -21,11 +21,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from perfmodel.base.errors import FormatError, PerfModelError
-from perfmodel.convert.opening import open_traces
-from perfmodel.convert.recognise import workload_kind
-from perfmodel.formats.chakra.groups import read_groups
-from perfmodel.formats.pytorch.kineto import read_kineto
-from perfmodel.trace import COMPUTE
+from perfmodel.workloads.convert.opening import open_traces
+from perfmodel.workloads.convert.recognise import workload_kind
+from perfmodel.workloads.formats.chakra.groups import read_groups
+from perfmodel.workloads.formats.pytorch.kineto import read_kineto
+from perfmodel.workloads.trace import COMPUTE
 from tests.data import BENCHMARKS
 
 SCRIPT = BENCHMARKS / "fuzz/fuzz_formats.py"

@@ -17,20 +17,24 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from perfmodel.base.collectives import TRACED
-from perfmodel.export.aicb import LAYERNORM, OF_EXPERTS, corrected_workload
-from perfmodel.export.astra_text import astra_text_workload
-from perfmodel.export.chakra import projected_traces
-from perfmodel.export.groups import rank_groups
-from perfmodel.export.workload import projected_workload
-from perfmodel.formats.aicb.text import format_aicb_text, parse_aicb_text
-from perfmodel.formats.astra_text.text import RECOMPUTING, format_astra_text, parse_astra_text
-from perfmodel.formats.chakra.files import read_traces, write_traces
 from perfmodel.model.build import dense_model, moe_model
-from perfmodel.simulation.hardware_costs import HardwareCosts
-from perfmodel.simulation.run import simulate
 from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.strategy.rules import VALID
-from perfmodel.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND
+from perfmodel.workloads.export.aicb import LAYERNORM, OF_EXPERTS, corrected_workload
+from perfmodel.workloads.export.astra_text import astra_text_workload
+from perfmodel.workloads.export.chakra import projected_traces
+from perfmodel.workloads.export.groups import rank_groups
+from perfmodel.workloads.export.workload import projected_workload
+from perfmodel.workloads.formats.aicb.text import format_aicb_text, parse_aicb_text
+from perfmodel.workloads.formats.astra_text.text import (
+    RECOMPUTING,
+    format_astra_text,
+    parse_astra_text,
+)
+from perfmodel.workloads.formats.chakra.files import read_traces, write_traces
+from perfmodel.workloads.simulation.hardware_costs import HardwareCosts
+from perfmodel.workloads.simulation.run import simulate
+from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND
 
 named_traces = functools.partial(projected_traces, numbered_groups=False)
 

@@ -26,9 +26,9 @@ import perfmodel.kernels
 from perfmodel import *
 from perfmodel.network.collectives import collective_choices, collective_times
 from perfmodel.network.expert_exchange import moe_exchange_times
-from perfmodel.sweeps.explain import operation_costs
+from perfmodel.analysis.explain import operation_costs
 from perfmodel.training import project
-from perfmodel.trace import COLLECTIVE, COMPUTE, TraceBuilder, TraceSet
+from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, TraceBuilder, TraceSet
 
 project.CHUNK = 64  # several pieces of a grid
 devices = [load_hardware(name) for name in ("dgx-h100", "mi300x-server")]

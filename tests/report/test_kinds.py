@@ -2,10 +2,11 @@
 
 import pytest
 
-from perfmodel.base import serving_variables, variables, wafer_variables
+from perfmodel.base import serving_variables, variables
 from perfmodel.report import kinds
 from perfmodel.report.kinds import form_of, title_of
 from perfmodel.strategy.fields import FIELD_BY_NAME
+from perfmodel.wafer import variables as wafer_variables
 
 ADDED = {"communication_share", "bubble_share", "pass_time", "devices"}
 KNOWN = {

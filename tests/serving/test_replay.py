@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import DataError, StrategyError
-from perfmodel.formats.requests import parse_requests
 from perfmodel.serving.replay import replay_trace
+from perfmodel.serving.request_file import parse_requests
 from perfmodel.serving.requests import RequestTrace, random_trace
 from tests.kernels.serving.cases import deployment, pass_tables
 

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfmodel.analysis.explain import operation_costs
 from perfmodel.base.errors import StrategyError
 from perfmodel.cli.main import cli
 from perfmodel.kernels.collective.table import blank_network, torus_share
@@ -29,7 +30,6 @@ from perfmodel.strategy.mapping import (
     stage_strides,
 )
 from perfmodel.strategy.rules import STATUS_NAMES
-from perfmodel.sweeps.explain import operation_costs
 from perfmodel.sweeps.kept import sweep
 from perfmodel.training.project import layer_columns
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.sweeps.cost import add_cost
-from perfmodel.sweeps.results import decide_safely
+from perfmodel.store.cost import add_cost
+from perfmodel.store.results import decide_safely
 from perfmodel.sweeps.several import enumerate_problems
 from perfmodel.sweeps.winners import joined
 from tests.sweeps.block_sweeps import AXES, BLOCK, asked, assert_same, at_once, blocks, whole

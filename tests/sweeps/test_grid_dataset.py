@@ -18,11 +18,11 @@ from perfmodel.compute.gemm import gemm_times
 from perfmodel.compute.stream import stream_times
 from perfmodel.hwprofiles import Hardware
 from perfmodel.hwprofiles.trust import KERNELS
-from perfmodel.sweeps.files import save_results
+from perfmodel.store.files import save_results
+from perfmodel.store.netcdf import read_netcdf
 from perfmodel.sweeps.grid_dataset import KERNEL_VARIABLES, Axis, cartesian, kernel_rows
 from perfmodel.sweeps.grids import kernel_grid
 from perfmodel.sweeps.kernel_kinds.stream import stream_kernels
-from perfmodel.sweeps.netcdf import read_netcdf
 from perfmodel.sweeps.trust import TRUST
 from tests.data import DOCS
 

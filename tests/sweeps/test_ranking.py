@@ -9,11 +9,11 @@ import pytest
 
 from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.software.framework import load_framework
+from perfmodel.store.results import best, decide_safely, pareto
 from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
 from perfmodel.sweeps import ranking
 from perfmodel.sweeps.kept import sweep
 from perfmodel.sweeps.ranking import objectives_of, rank_problems
-from perfmodel.sweeps.results import best, decide_safely, pareto
 from perfmodel.sweeps.sweep import Problem, sweep_table
 
 BATCHES = [16, 32, 48, 64, 96, 128, 256]

@@ -22,8 +22,8 @@ from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.base.serving_variables import ROW_VARIABLES, TIME_COMPONENTS, VARIABLES
 from perfmodel.hwprofiles.trust import KERNELS
 from perfmodel.serving.fields import DEPLOYMENT_FIELDS, LOAD_FIELDS
-from perfmodel.sweeps.files import save_results
-from perfmodel.sweeps.results import open_table
+from perfmodel.store.files import save_results
+from perfmodel.store.results import open_table
 from perfmodel.sweeps.serving import serve_table
 from perfmodel.sweeps.trust import TRUST
 

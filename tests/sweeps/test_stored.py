@@ -12,8 +12,8 @@ import xarray as xr
 
 from perfmodel.base.errors import DataError, MachineError
 from perfmodel.hwprofiles import load_hardware
-from perfmodel.sweeps.files import save_results
-from perfmodel.sweeps.results import best, open_table, pareto
+from perfmodel.store.files import save_results
+from perfmodel.store.results import best, open_table, pareto
 from perfmodel.sweeps.stored import StoredSweep, check_stored_path, run_here
 from tests.sweeps.block_sweeps import AXES, assert_same, blocks, small, small_whole
 
@@ -23,7 +23,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from perfmodel.base.table import Table
-from perfmodel.sweeps import store
+from perfmodel.sweeps import block_store as store
 from perfmodel.sweeps.stored import StoredSweep, run_here
 from tests.sweeps.block_sweeps import small
 
@@ -182,7 +182,7 @@ def test_what_is_ranked_piece_by_piece_is_what_is_ranked_at_once(tmp_path, monke
         path = tmp_path / f"out{ending}"
         save_results(small_whole(), path)
         expected = best(open_table(path), 7), pareto(open_table(path), "step_time,memory_total")
-        monkeypatch.setattr("perfmodel.sweeps.results.AT_ONCE", 50)
+        monkeypatch.setattr("perfmodel.store.results.AT_ONCE", 50)
         found = best(open_table(path), 7), pareto(open_table(path), "step_time,memory_total")
         assert list(map(list, found)) == list(map(list, expected))
         assert list(found[0]) == list(best(small_whole(), 7))

@@ -20,13 +20,13 @@ from perfmodel.hwprofiles import load_hardware
 from perfmodel.hwprofiles.trust import KERNELS
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import load_framework
+from perfmodel.store.datasets import open_results
+from perfmodel.store.files import save_results
+from perfmodel.store.netcdf import read_netcdf
 from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
 from perfmodel.strategy.grid import FIELDS
 from perfmodel.strategy.rules import STATUS_NAMES
-from perfmodel.sweeps.datasets import open_results
-from perfmodel.sweeps.files import save_results
 from perfmodel.sweeps.kept import sweep
-from perfmodel.sweeps.netcdf import read_netcdf
 from perfmodel.sweeps.sweep import sweep_table
 from perfmodel.sweeps.trust import TRUST
 from tests.data import BASELINES

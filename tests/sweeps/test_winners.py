@@ -8,9 +8,9 @@ import random
 
 import numpy as np
 
+from perfmodel.store.results import best, best_of_each
+from perfmodel.store.scaling import scaling
 from perfmodel.sweeps import winners as module
-from perfmodel.sweeps.results import best, best_of_each
-from perfmodel.sweeps.scaling import scaling
 from perfmodel.sweeps.winners import BlockResult, Summary, joined, tally, winners
 from tests.sweeps.block_sweeps import assert_same, whole
 

@@ -10,8 +10,8 @@ import pytest
 
 from perfmodel.base.errors import MachineError
 from perfmodel.base.workers import Workers
-from perfmodel.sweeps.results import open_table
-from perfmodel.sweeps.store import PartsStore
+from perfmodel.store.results import open_table
+from perfmodel.sweeps.block_store import PartsStore
 from perfmodel.sweeps.stored import StoredSweep
 from perfmodel.sweeps.workers import run_on
 from tests.sweeps.block_sweeps import assert_same, small, small_whole

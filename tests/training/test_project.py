@@ -111,8 +111,8 @@ def test_delayed_scales_cost_two_reductions_for_every_chunk_and_micro_batch(
 
 def test_copies_of_fsdp2_take_memory_traffic_once_per_gather_and_reduction(h100, small_dense):
     """14 B of every parameter and micro-batch: out of two gathers, 4 each, and into a reduction."""
+    from perfmodel.analysis.projection import project
     from perfmodel.compute.stream import stream_times
-    from perfmodel.sweeps.projection import project
 
     framework = load_framework("torchtitan")
     without = load_framework(framework, gather_copy_bytes=0.0, reduce_copy_bytes=0.0)
@@ -138,7 +138,7 @@ def test_copies_of_fsdp2_take_memory_traffic_once_per_gather_and_reduction(h100,
 
 def test_nothing_hides_the_first_gather_nor_the_last_reduction(h100, small_dense):
     """Layers of no compute but all the time in the world still wait for one of each."""
-    from perfmodel.sweeps.projection import project
+    from perfmodel.analysis.projection import project
 
     def exposed(layers):
         model = replace(small_dense, layers=small_dense.layers * layers)

@@ -8,8 +8,8 @@ import pytest
 from perfmodel.base.variables import STEP_VARIABLES
 from perfmodel.kernels.step.ranking import write_bounds
 from perfmodel.software.framework import load_framework
+from perfmodel.store.results import LARGER_IS_BETTER, best_rows, front_rows
 from perfmodel.strategy.enumerate import strategy_grid
-from perfmodel.sweeps.results import LARGER_IS_BETTER, best_rows, front_rows
 from perfmodel.sweeps.sweep import sweep_table
 from perfmodel.training import ranked
 from perfmodel.training.project import Workload, add_waits, project_grid, shares_of

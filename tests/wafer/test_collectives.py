@@ -6,7 +6,7 @@ import pytest
 
 from perfmodel.base.errors import DataError, HardwareError
 from perfmodel.hwprofiles import load_mesh
-from perfmodel.kernels.mesh import reduce
+from perfmodel.kernels.wafer import reduce
 from perfmodel.wafer.collectives import COLLECTIVES, mesh_collective_times
 
 PLAIN = load_mesh("wse-2", {"constants.stage_latency": 0})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfmodel.base.errors import DataError
-from perfmodel.kernels.mesh.reduce import ALGORITHMS
+from perfmodel.kernels.wafer.reduce import ALGORITHMS
 from perfmodel.wafer.flows import Flow, reduction, simulated_cycles
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import ModelError
-from perfmodel.kernels.mesh.columns import DECODE, PREFILL, PRODUCT, SUM
+from perfmodel.kernels.wafer.columns import DECODE, PREFILL, PRODUCT, SUM
 from perfmodel.model.presets import load_model
 from perfmodel.wafer.layers import wafer_parts
 

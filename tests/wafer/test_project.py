@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import HardwareError, ModelError, StrategyError
-from perfmodel.base.wafer_variables import ROW_VARIABLES, TIME_COMPONENTS, VARIABLES
-from perfmodel.kernels.mesh.columns import CLOSED_ROWS
+from perfmodel.kernels.wafer.columns import CLOSED_ROWS
 from perfmodel.wafer.project import project_wafer
+from perfmodel.wafer.variables import ROW_VARIABLES, TIME_COMPONENTS, VARIABLES
 
 
 def of(table, name):
@@ -109,7 +109,7 @@ def test_chips_with_memory_beside_them_follow_their_own_model():
 
 
 def test_numbers_are_those_of_kernels_called_with_plain_floats():
-    from perfmodel.kernels.mesh.reduce import ALGORITHMS, all_reduce_counts
+    from perfmodel.kernels.wafer.reduce import ALGORITHMS, all_reduce_counts
 
     table = project_wafer("llama-3-8b", "wse-2", grid=37, collective="all", parts=True)
     at = list(table["part"].values).index("softmax_max")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.kernels.mesh import routes
+from perfmodel.kernels.wafer import routes
 from perfmodel.wafer import tiles as source
 from perfmodel.wafer.tiles import ProductTiles, best_tiles, lines_of
 

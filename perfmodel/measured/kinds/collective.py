@@ -1,7 +1,7 @@
 """Measured collectives, row by row; see `perfmodel.measured.kind` for the rest.
 
 Read are tables (columns of docs/calibration.md), and the output of nccl-tests and rccl-tests
-(`perfmodel.formats.nccl_tests`), of which every size gives a row out of place and one in
+(`perfmodel.measured.nccl_tests`), of which every size gives a row out of place and one in
 place. Sizes are those of nccl-tests throughout. What a library of collectives does by itself is
 scored, and the all-reduces of serving engines (`perfmodel.serving.communication`), which run
 kernels of their own. Calls of the library through a framework, timed one by one, also hold that
@@ -22,7 +22,6 @@ import numpy as np
 from perfmodel.base.collectives import ALGORITHMS, COLLECTIVES, PROTOCOLS
 from perfmodel.base.errors import did_you_mean
 from perfmodel.base.regimes import regime_name
-from perfmodel.formats.nccl_tests import COLLECTIVE_OF, NcclTest, is_nccl_tests, read_nccl_tests
 from perfmodel.hwprofiles import Hardware, list_aliases, list_hardware
 from perfmodel.measured.cases import (
     Case,
@@ -33,6 +32,7 @@ from perfmodel.measured.cases import (
     stated,
 )
 from perfmodel.measured.kind import KernelKind
+from perfmodel.measured.nccl_tests import COLLECTIVE_OF, NcclTest, is_nccl_tests, read_nccl_tests
 from perfmodel.measured.rows import MeasuredRow, Skip
 from perfmodel.network.collectives import collective_choices
 from perfmodel.serving.communication import all_reduce_times

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.base.errors import PerfModelError
-from perfmodel.formats.serving_results import COLUMNS, read_serving_results
 from perfmodel.measured.kind import Kind, Rows
 from perfmodel.measured.rows import MeasuredRow, Outcome, Skip
+from perfmodel.measured.serving_results import COLUMNS, read_serving_results
 from perfmodel.measured.serving_rows import (
     MEASUREMENTS,
     OFFLINE,

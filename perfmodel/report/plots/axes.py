@@ -11,8 +11,9 @@ import numpy as np
 from perfmodel.base.table import Table
 from perfmodel.base.units import GIB
 from perfmodel.report.plots.describe import Axis
-from perfmodel.sweeps.results import as_table
-from perfmodel.sweeps.subject import WAFER, subject_of
+from perfmodel.store.results import as_table
+from perfmodel.store.subject import subject_of
+from perfmodel.wafer.subject import SUBJECT as WAFER
 
 WORDS = {
     "tokens_per_second_per_device": ("throughput", "tokens/s/device"),

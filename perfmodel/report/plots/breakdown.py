@@ -13,7 +13,7 @@ from perfmodel.report.plots.names import in_common
 from perfmodel.report.plots.parts import TIMES, Whole
 from perfmodel.report.plots.sizes import Paper
 from perfmodel.report.plots.stacked import TOP, Rows, bar_names, bars_plot, chosen_rows, stacked
-from perfmodel.sweeps.subject import subject_of
+from perfmodel.store.subject import subject_of
 
 
 def breakdown_plot(

@@ -16,8 +16,9 @@ from perfmodel.report.plots.describe import Cells, Panel
 from perfmodel.report.plots.figure import Plot
 from perfmodel.report.plots.placing import inner_size, text_size
 from perfmodel.report.plots.sizes import Paper
-from perfmodel.sweeps.results import LARGER_IS_BETTER, column, select, shape_of
-from perfmodel.sweeps.subject import SERVING, TRAINING, WAFER, subject_of
+from perfmodel.store.results import LARGER_IS_BETTER, column, select, shape_of
+from perfmodel.store.subject import SERVING, TRAINING, subject_of
+from perfmodel.wafer.subject import SUBJECT as WAFER
 
 DEFAULTS = {
     TRAINING.verb: ("tensor_parallel", "pipeline_parallel"),

@@ -38,7 +38,7 @@ class Kind:
 
     home: str
     options: tuple[str, ...]
-    opened: str = "perfmodel.sweeps.results:open_table"
+    opened: str = "perfmodel.store.results:open_table"
 
 
 _HERE = "perfmodel.report.plots"
@@ -140,8 +140,8 @@ def open_operations(path: str | Path) -> Table:
     DataError
         The file is missing or is neither.
     """
-    from perfmodel.sweeps.netcdf import read_netcdf
-    from perfmodel.sweeps.results import open_table
+    from perfmodel.store.netcdf import read_netcdf
+    from perfmodel.store.results import open_table
 
     source = user_path(path)
     if source.is_file():

@@ -13,7 +13,7 @@ from perfmodel.report.plots.parts import CAPACITY, MEMORY
 from perfmodel.report.plots.sizes import Paper
 from perfmodel.report.plots.stacked import TOP, bar_names, bars_plot, chosen_rows, stacked
 from perfmodel.report.plots.strategy import picked
-from perfmodel.sweeps.subject import TRAINING, subject_of
+from perfmodel.store.subject import TRAINING, subject_of
 
 SHORT = ("last forward", "first layer backward", "last layer backward", "update")
 """Of `perfmodel.training.stage_memory.MOMENTS`, as figures have room for."""

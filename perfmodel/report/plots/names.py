@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from perfmodel.base.errors import DataError
 from perfmodel.base.figures import GREY, MARKERS, PALETTE
 from perfmodel.base.table import Table
-from perfmodel.sweeps.results import column
-from perfmodel.sweeps.subject import SERVING, Subject, subject_of
+from perfmodel.store.results import column
+from perfmodel.store.subject import SERVING, Subject, subject_of
 
 SHORT = {
     "tensor_parallel": "TP",

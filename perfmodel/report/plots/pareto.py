@@ -16,8 +16,9 @@ from perfmodel.report.plots.figure import Plot
 from perfmodel.report.plots.names import full_name, groups_of
 from perfmodel.report.plots.placing import Wanted, inner_size, placed
 from perfmodel.report.plots.sizes import Paper
-from perfmodel.sweeps.results import LARGER_IS_BETTER, column, front_among, rows, select
-from perfmodel.sweeps.subject import SERVING, TRAINING, WAFER, subject_of
+from perfmodel.store.results import LARGER_IS_BETTER, column, front_among, rows, select
+from perfmodel.store.subject import SERVING, TRAINING, subject_of
+from perfmodel.wafer.subject import SUBJECT as WAFER
 
 DEFAULTS = {
     TRAINING.verb: ("memory_total", RATE),

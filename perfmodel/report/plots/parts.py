@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from perfmodel.base import serving_variables, variables, wafer_variables
+from perfmodel.base import serving_variables, variables
 from perfmodel.base.figures import (
     BLACK,
     BLUE,
@@ -19,7 +19,9 @@ from perfmodel.base.figures import (
     VERMILLION,
     YELLOW,
 )
-from perfmodel.sweeps.subject import SERVING, TRAINING, WAFER
+from perfmodel.store.subject import SERVING, TRAINING
+from perfmodel.wafer import variables as wafer_variables
+from perfmodel.wafer.subject import SUBJECT as WAFER
 
 
 class Part(NamedTuple):

@@ -104,7 +104,7 @@ def _of_strategy(
     table: Table, pick: int, by: str, where: str | None, everything: bool
 ) -> tuple[Hardware, list[Operation], list[str], list[str]]:
     """Return the operations of one strategy of a sweep."""
-    from perfmodel.sweeps.explain import operation_costs
+    from perfmodel.analysis.explain import operation_costs
 
     row, problem, said = picked(table, pick, by, where, everything)
     costs = operation_costs(

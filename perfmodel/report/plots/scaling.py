@@ -17,8 +17,8 @@ from perfmodel.report.plots.figure import Plot
 from perfmodel.report.plots.names import full_name
 from perfmodel.report.plots.placing import Wanted, inner_size, placed
 from perfmodel.report.plots.sizes import Paper
-from perfmodel.sweeps.scaling import GROUPS, scaling
-from perfmodel.sweeps.subject import TRAINING
+from perfmodel.store.scaling import GROUPS, scaling
+from perfmodel.store.subject import TRAINING
 
 SHARES = (0.62, 0.38)
 """Of the figure's height: throughput and efficiency."""

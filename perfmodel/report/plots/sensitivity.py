@@ -110,7 +110,7 @@ def read_sensitivity(path: str | Path) -> Table:
         The file is missing, broken, or something else.
     """
     from perfmodel.base.table import Column
-    from perfmodel.sweeps.netcdf import read_netcdf
+    from perfmodel.store.netcdf import read_netcdf
 
     source = user_path(path)
     if not source.is_file():

@@ -15,8 +15,8 @@ from perfmodel.report.plots.figure import Plot
 from perfmodel.report.plots.names import full_name, names_of
 from perfmodel.report.plots.parts import Whole
 from perfmodel.report.plots.sizes import Paper
-from perfmodel.sweeps.results import best_of_each, best_rows, rows
-from perfmodel.sweeps.subject import subject_of
+from perfmodel.store.results import best_of_each, best_rows, rows
+from perfmodel.store.subject import subject_of
 
 Rows = Sequence[Mapping[str, Any]]
 TOP = 6

@@ -8,9 +8,9 @@ from typing import Any
 from perfmodel.base.errors import DataError
 from perfmodel.base.table import Table
 from perfmodel.report.plots.names import full_name
-from perfmodel.sweeps.recalled import RecalledStrategy, recalled_strategy
-from perfmodel.sweeps.results import best_rows, rows
-from perfmodel.sweeps.subject import TRAINING, subject_of
+from perfmodel.store.recalled import RecalledStrategy, recalled_strategy
+from perfmodel.store.results import best_rows, rows
+from perfmodel.store.subject import TRAINING, subject_of
 
 SAID = (
     *("hardware", "tensor_parallel", "context_parallel", "pipeline_parallel", "virtual_pipeline"),

@@ -72,7 +72,7 @@ class Answer:
 
     def dataset(self) -> bytes:
         """Return the results as a netCDF file."""
-        from perfmodel.sweeps.files import save_results
+        from perfmodel.store.files import save_results
 
         with tempfile.TemporaryDirectory(prefix="perfmodel-") as folder:
             path = Path(folder, "results.nc")
@@ -91,7 +91,7 @@ class Answer:
         PerfModelError
             There is no such row, or the software cannot run it.
         """
-        from perfmodel.sweeps import results
+        from perfmodel.store import results
 
         population = population_of(self.table, self.question.filter)
         answer = population.figures[population.kind.rank].values.astype(float)
@@ -102,14 +102,14 @@ class Answer:
         written = f"written by perfmodel {__version__}"
         what = "the page's results"
         if self.question.kind == SERVING:
-            from perfmodel.export.launch import pools_of_row, served_lines
-            from perfmodel.formats.launch.served import format_served
+            from perfmodel.launch.rows import pools_of_row, served_lines
+            from perfmodel.launch.served import format_served
 
             pools = pools_of_row(found, self.table.attrs, what)
             lines = served_lines(found, pools[0].model, "chosen on the page")
             return format_served(pools, [*lines, written])
-        from perfmodel.export.launch import launch_of_row
-        from perfmodel.formats.launch.software import format_launch, prepared
+        from perfmodel.launch.rows import launch_of_row
+        from perfmodel.launch.software import format_launch, prepared
 
         launch, lines = launch_of_row(self.table, found, what, "chosen on the page")
         launch, notes = prepared(software, launch)

@@ -22,7 +22,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from perfmodel.base.errors import PerfModelError, one_line
-from perfmodel.formats.launch.software import MODULES
+from perfmodel.launch.software import MODULES
 from perfmodel.report.build import page_html
 from perfmodel.report.server.answer import Answer, answer_json
 from perfmodel.report.server.desk import Desk, Superseded

@@ -166,7 +166,7 @@ def _tasks(rows: list[Any], chunk: int = KEY_CHUNK) -> Instructions:
     """Return the instructions of tasks, whose columns `trace_attention` names."""
     tasks = np.ascontiguousarray(np.column_stack(np.broadcast_arrays(*rows)).astype(np.int64))
     with kernel_work(instructions=10 * len(tasks)):
-        from perfmodel.kernels.mesh import trace_attention
+        from perfmodel.kernels.wafer import trace_attention
 
         count = trace_attention.count_attention_lines(tasks, chunk)
         if count > MOST_LINES:

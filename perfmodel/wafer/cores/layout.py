@@ -84,7 +84,7 @@ def overlaps(layout: Layout, boxes: Integers, slots: int, cores: int) -> Integer
     """
     moved = np.zeros((cores, slots), np.int64)
     with kernel_work(instructions=len(boxes)):
-        from perfmodel.kernels.mesh import trace_blocks
+        from perfmodel.kernels.wafer import trace_blocks
 
         trace_blocks.block_overlaps(
             layout.rows, layout.columns, layout.banks, np.asarray(boxes, np.int64), moved

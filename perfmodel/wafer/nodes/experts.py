@@ -80,7 +80,7 @@ def expert_amounts(
 
 def _stage_amounts(setting: CoreSetting, spec: MlpSpec, experts: Integers) -> Floats:
     """Count rows on the nodes of one stage in one step, shape (`AMOUNTS`, nodes)."""
-    from perfmodel.kernels.mesh import expert_rows as kernel
+    from perfmodel.kernels.wafer import expert_rows as kernel
     from perfmodel.kernels.work import kernel_work
 
     system = setting.system

@@ -11,9 +11,9 @@ from perfmodel.base.columns import Floats
 from perfmodel.base.errors import StrategyError
 from perfmodel.hwprofiles import load_mesh
 from perfmodel.hwprofiles.mesh import MeshHardware
-from perfmodel.kernels.mesh.columns import CACHE_LAYOUTS, MeshDevice
-from perfmodel.kernels.mesh.products import PRODUCTS
-from perfmodel.kernels.mesh.reduce import ALGORITHMS
+from perfmodel.kernels.wafer.columns import CACHE_LAYOUTS, MeshDevice
+from perfmodel.kernels.wafer.products import PRODUCTS
+from perfmodel.kernels.wafer.reduce import ALGORITHMS
 from perfmodel.kernels.work import kernel_work
 from perfmodel.model.presets import load_model
 from perfmodel.model.spec import ModelSpec
@@ -225,7 +225,7 @@ def _halve_boxes(space: _Space) -> tuple[Floats, int]:
     best = np.empty(5)
     counted = space.choices
     with kernel_work(mesh_mappings=len(space.sides) * 10.0):
-        from perfmodel.kernels.mesh import search
+        from perfmodel.kernels.wafer import search
 
         timed, _ = search.search_boxes(
             space.parts.columns,

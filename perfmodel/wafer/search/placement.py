@@ -21,7 +21,7 @@ from perfmodel.kernels.work import kernel_work
 from perfmodel.wafer.system import Grid, WaferSystem
 
 AXES = ("tensor", "sequence", "data", "pipeline")
-ALONE = -1  # of `perfmodel.kernels.mesh.routes`
+ALONE = -1  # of `perfmodel.kernels.wafer.routes`
 MOST_NODES = 2048
 
 
@@ -185,7 +185,7 @@ def _exchange_cost(stages: Integers, grid: Grid, volume: float) -> AxisCost:
 
 def _loads(sources: Integers, targets: Integers, grid: Grid, volume: float) -> tuple[float, float]:
     """Bytes over the busiest link, and bytes times links, of messages of one size."""
-    from perfmodel.kernels.mesh import routes
+    from perfmodel.kernels.wafer import routes
 
     count = sources.size
     loads, _, hops, _ = routes.flow_loads(

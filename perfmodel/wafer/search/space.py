@@ -11,9 +11,9 @@ import numpy as np
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import StrategyError, did_you_mean
 from perfmodel.hwprofiles.mesh import MeshHardware
-from perfmodel.kernels.mesh.columns import CACHE_LAYOUTS, PHASES, PREFILL
-from perfmodel.kernels.mesh.products import PRODUCTS
-from perfmodel.kernels.mesh.reduce import ALGORITHMS
+from perfmodel.kernels.wafer.columns import CACHE_LAYOUTS, PHASES, PREFILL
+from perfmodel.kernels.wafer.products import PRODUCTS
+from perfmodel.kernels.wafer.reduce import ALGORITHMS
 
 SHAPES = ("square", "rectangle")
 
@@ -48,7 +48,7 @@ class Choices:
     Attributes
     ----------
     collective, product, cache_layout : array of int
-        As of `perfmodel.kernels.mesh.columns.MeshMappings`.
+        As of `perfmodel.kernels.wafer.columns.MeshMappings`.
     longest : array
         Longest side of a grid whose routes a router holds; 0 where none does.
     """

@@ -7,9 +7,9 @@ import shlex
 
 import pytest
 
-from perfmodel.parity.aicb.arguments import parse_arguments
-from perfmodel.parity.aicb.training import file_name, training_text
-from tests.parity.aicb.examples import AIOB, COMPUTATION
+from perfmodel.workloads.twins.aicb.arguments import parse_arguments
+from perfmodel.workloads.twins.aicb.training import file_name, training_text
+from tests.workloads.twins.aicb.examples import AIOB, COMPUTATION
 
 
 @pytest.fixture

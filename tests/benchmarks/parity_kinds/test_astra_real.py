@@ -8,10 +8,10 @@ import tarfile
 import pytest
 
 from perfmodel.base.errors import DataError, FormatError
-from perfmodel.formats.chakra.files import write_traces
-from perfmodel.trace import TraceSet
+from perfmodel.workloads.formats.chakra.files import write_traces
+from perfmodel.workloads.trace import TraceSet
 from tests.data import ASTRA, needed
-from tests.simulation.made import TraceBuilder, micros, reduce_of
+from tests.workloads.simulation.made import TraceBuilder, micros, reduce_of
 
 NETWORK = "topology: [ Ring ]\nnpus_count: [ 4 ]\nbandwidth: [ 50.0 ]\nlatency: [ 500.0 ]\n"
 SYSTEM = """{"scheduling-policy": "LIFO", "endpoint-delay": 10, "active-chunks-per-dimension": 1,
@@ -21,7 +21,7 @@ SYSTEM = """{"scheduling-policy": "LIFO", "endpoint-delay": 10, "active-chunks-p
 "local-mem-bw": 1600, "roofline-enabled": 0, "peak-perf": 900}"""
 KEYS = ("traces", "case", "network", "system", "engine", "version")
 FIGURES = ("wall_ns", "communication_ns", "gpu_ns", "cpu_ns")
-# By rank: wall and communication, one late rank (tests/simulation/test_run.py).
+# By rank: wall and communication, one late rank (tests/workloads/simulation/test_run.py).
 WALLS = (87_894, 93_276, 98_658, 82_512)
 LATE = (1, 1, 31, 1)  # microseconds of work
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.parity.stage.runs import CASE_NAMES, HASH_ORDER_RUNS, figures, run_point
+from tests.workloads.twins.stage.runs import CASE_NAMES, HASH_ORDER_RUNS, figures, run_point
 
 
 def test_parity_script(tmp_path, script):

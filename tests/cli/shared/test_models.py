@@ -10,7 +10,7 @@ import pytest
 
 from perfmodel.cli.shared.models import reading_document, reading_words
 from perfmodel.model.presets import load_model
-from perfmodel.sweeps.results import open_table
+from perfmodel.store.results import open_table
 from tests.cli.projecting import PROBLEMS, document, run
 
 NONE = PROBLEMS["latent"].replace(" --mtp stated", "")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel.formats.launch.served import parse_served
-from perfmodel.sweeps.files import save_results
+from perfmodel.launch.served import parse_served
+from perfmodel.store.files import save_results
 from perfmodel.sweeps.serving import serve_table
 from tests.cli.running import document, run
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.formats.schedule import schedule_rows
 from perfmodel.kernels.pipeline.held import peaks
 from perfmodel.strategy.pipelines import named_pipeline
+from perfmodel.strategy.schedule_file import schedule_rows
 
 # Of the authors' scheduler: repository sail-sg/zero-bubble-pipeline-parallelism, zbv_greedy.py.
 AUTHORS = {

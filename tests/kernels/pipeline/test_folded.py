@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from perfmodel.formats.schedule import schedule_rows
 from perfmodel.strategy.pipelines import named_pipeline
+from perfmodel.strategy.schedule_file import schedule_rows
 
 
 def rows(schedule, ranks, micro_batches):

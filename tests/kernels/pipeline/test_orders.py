@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 from perfmodel.base.pipelines import SCHEDULES
-from perfmodel.formats.launch.torchtitan_stages import NAMES
-from perfmodel.formats.schedule import schedule_rows
 from perfmodel.kernels.pipeline.actions import (
     BIDIRECTIONAL,
     FORWARD,
@@ -19,7 +17,9 @@ from perfmodel.kernels.pipeline.actions import (
     WEIGHT,
     place_stages,
 )
+from perfmodel.launch.torchtitan_stages import NAMES
 from perfmodel.strategy.pipelines import named_pipeline
+from perfmodel.strategy.schedule_file import schedule_rows
 from tests.data import TORCH_SCHEDULES, needed
 from tests.kernels.pipeline.cases import random_pipeline
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.formats.schedule import schedule_rows
 from perfmodel.kernels.pipeline.events import plain_durations, run_order
 from perfmodel.kernels.pipeline.held import peaks
 from perfmodel.strategy.pipelines import named_pipeline
+from perfmodel.strategy.schedule_file import schedule_rows
 
 
 def test_one_wave_by_hand():

@@ -6,7 +6,7 @@ import pytest
 
 import perfmodel
 from perfmodel.report.plots.describe import Text
-from perfmodel.sweeps.results import best
+from perfmodel.store.results import best
 from tests.report.plots.adding import sums
 
 

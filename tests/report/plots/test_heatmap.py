@@ -11,7 +11,7 @@ import perfmodel
 from perfmodel.base.errors import DataError
 from perfmodel.base.table import Column
 from perfmodel.report.plots.describe import Cells
-from perfmodel.sweeps.results import column, select
+from perfmodel.store.results import column, select
 
 
 def cells_of(plot) -> Cells:

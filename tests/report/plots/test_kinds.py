@@ -101,7 +101,7 @@ def test_results_that_do_not_say_what_was_swept_are_refused(training):
 
 
 def test_files_open_as_what_they_hold(kernels, training, tmp_path):
-    from perfmodel.sweeps.netcdf import write_netcdf
+    from perfmodel.store.netcdf import write_netcdf
 
     for name, table in (("kernels.nc", kernels), ("sweep.nc", training)):
         write_netcdf(table, tmp_path / name)

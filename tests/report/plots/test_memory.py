@@ -6,7 +6,7 @@ import pytest
 
 import perfmodel
 from perfmodel.report.plots.describe import Line
-from perfmodel.sweeps.results import best, best_of_each
+from perfmodel.store.results import best, best_of_each
 from tests.report.plots.adding import sums
 
 

@@ -8,8 +8,8 @@ import pytest
 from perfmodel.base.errors import DataError
 from perfmodel.base.figures import GREY, PALETTE
 from perfmodel.report.plots.names import MOST_GROUPS, OTHERS, Groups, groups_of, in_common, names_of
-from perfmodel.sweeps.results import best, select
-from perfmodel.sweeps.subject import TRAINING
+from perfmodel.store.results import best, select
+from perfmodel.store.subject import TRAINING
 
 ROW = {
     "hardware": "dgx-h100", "tensor_parallel": 4, "pipeline_parallel": 2, "virtual_pipeline": 1,

@@ -7,7 +7,7 @@ import pytest
 
 import perfmodel
 from perfmodel.report.plots.describe import Line, Points
-from perfmodel.sweeps.results import column, select
+from perfmodel.store.results import column, select
 
 
 def fronts(plot):
@@ -54,7 +54,7 @@ def test_groups_are_those_asked_for(training):
 )
 def test_the_line_lies_where_the_best_of_the_others_ends(training, x, y):
     """At every x of the line, its y is the best among what is at least as good in x."""
-    from perfmodel.sweeps.results import LARGER_IS_BETTER
+    from perfmodel.store.results import LARGER_IS_BETTER
 
     plot = perfmodel.plot(training, "pareto", x=x, y=y, group="none")
     found, _ = fronts(plot)

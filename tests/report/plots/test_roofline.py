@@ -7,7 +7,7 @@ import pytest
 import perfmodel
 from perfmodel.base.errors import DataError
 from perfmodel.report.plots.describe import Line, Points
-from perfmodel.sweeps.results import best
+from perfmodel.store.results import best
 
 
 def test_no_kernel_is_above_the_roof_of_its_format(kernels):

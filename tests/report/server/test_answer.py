@@ -9,7 +9,7 @@ import pytest
 from perfmodel import open_results, strategy_grid, sweep
 from perfmodel.report.server.answer import Answer, answer, answer_json
 from perfmodel.report.server.question import ControlError, Offer, read_question
-from perfmodel.sweeps.results import best
+from perfmodel.store.results import best
 from tests.cli.running import document as printed
 
 SMALL = {

@@ -8,9 +8,9 @@ import pytest
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.hwprofiles import load_mesh
-from perfmodel.kernels.mesh.columns import DECODE, PREFILL
-from perfmodel.kernels.mesh.products import PRODUCTS
-from perfmodel.kernels.mesh.reduce import ALGORITHMS
+from perfmodel.kernels.wafer.columns import DECODE, PREFILL
+from perfmodel.kernels.wafer.products import PRODUCTS
+from perfmodel.kernels.wafer.reduce import ALGORITHMS
 from perfmodel.wafer.search.space import (
     PRODUCT_ROUTES,
     SUM_ROUTES,

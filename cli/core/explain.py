@@ -1,0 +1,318 @@
+"""``perfmodel explain``: where time and memory of one strategy go, operation by operation."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perfmodel.base.variables import MEMORY_COMPONENTS, TIME_COMPONENTS, VARIABLES
+from perfmodel.cli.core.project import (
+    load_problem,
+    placement_rows,
+    print_title,
+    project_row,
+    projection_header,
+    suggest_interleaving,
+    warn_if_too_large,
+)
+from perfmodel.cli.group import Command
+from perfmodel.cli.shared import options
+from perfmodel.cli.shared.inputs import assumed
+from perfmodel.cli.shared.launch_file import from_option
+from perfmodel.cli.shared.models import tuned_model_option
+from perfmodel.cli.shared.printing import heading, print_json, say, share, table
+from perfmodel.cli.shared.types import WholeRange
+
+if TYPE_CHECKING:
+    from perfmodel.analysis.explain import OperationCost
+    from perfmodel.hwprofiles import Hardware
+    from perfmodel.model.build import ModelSpec
+    from perfmodel.software.framework import Framework
+    from perfmodel.strategy.grid import StrategyGrid
+
+PHASES = ("forward", "backward_input", "backward_weight", "recompute")
+
+
+@click.command("explain", cls=Command, short_help="Say where time and memory go, op by op.")
+@from_option
+@tuned_model_option
+@options.hardware_option
+@options.devices_option
+@options.axis_options(single=True)
+@options.stage_layers_option
+@options.schedule_file_option
+@options.set_option
+@options.framework_option
+@options.config_option
+@options.option(
+    "--top",
+    section=options.OUTPUT,
+    type=WholeRange(1),
+    default=25,
+    show_default=True,
+    metavar="N",
+    help="Operations to show; the others are summed up in one line.",
+)
+@options.option(
+    "--phase",
+    section=options.OUTPUT,
+    type=click.Choice(PHASES),
+    help="Only the operations of one phase.",
+)
+@options.option(
+    "--pipeline",
+    "stages",
+    section=options.OUTPUT,
+    is_flag=True,
+    help="Show the stages of the pipeline in place of operations: layers, passes, waits, and the "
+    "micro-batches and bytes that each keeps (with --json over time, too).",
+)
+@options.option(
+    "--memory",
+    section=options.OUTPUT,
+    is_flag=True,
+    help="What every pipeline stage holds at the moments of a step, instead of the operations.",
+)
+@options.json_option
+@options.verbosity_options
+@click.pass_context
+def explain_command(
+    ctx: click.Context,
+    model: str,
+    reading: Mapping[str, Any],
+    hardware: str,
+    devices: int,
+    settings: Mapping[str, Any],
+    framework: str | None,
+    top: int,
+    phase: str | None,
+    stages: bool,
+    memory: bool,
+    as_json: bool,
+    **axes: Any,
+) -> None:
+    """Say where the time and the memory of one strategy go, and what bounds each operation.
+
+    Every operation of the slowest pipeline stage, over a whole step, sorted by the time
+    that it adds. 'calls' is how often it runs per step, 'a call' the time of one, 'adds'
+    what all calls add to the step (communication: what compute does not hide), 'rate'
+    what a call achieves, of the device's peak for matrix products. The sums agree with
+    'perfmodel project'; optimizer, pipeline, data-parallel and host times belong to the
+    whole step and stand below the operations. Passes of a served model are explained by
+    'perfmodel serve … --explain'.
+
+    --memory shows when a stage needs most, and of what: the peak is a maximum over moments,
+    for logits, gathered parameters and gradients do not live together.
+
+    \b
+    Bounds:
+      compute   matrix units            memory    device memory
+      l2        second-level cache      latency   launch and fill times
+      softmax   special-function units  cache     last-level cache
+      network   links and switches
+
+    \b
+    Examples:
+      perfmodel explain --model llama-3.1-70b --hardware dgx-h100 --devices 256 \\
+          --tp 8 --pp 4 --micro-batch 1 --global-batch 512 --seq-len 8192
+      perfmodel explain --model mixtral-8x7b --hardware dgx-h100 --devices 64 --ep 8 \\
+          --pp 2 --global-batch 256 --seq-len 4096 --phase backward_input --top 10
+      perfmodel explain --model llama-3.1-8b --hardware dgx-h100 --devices 8 --zero 3 \\
+          --global-batch 8 --seq-len 8192 --framework torchtitan --memory
+
+    Units: as 'perfmodel project'; shapes of matrix products are m×n×k.
+
+    Exit codes: 0 done, 1 failure, 2 wrong input or impossible strategy, 3 the
+    strategy does not fit in memory (the table is printed all the same).
+    """
+    from perfmodel.analysis.explain import operation_costs
+    from perfmodel.cli.shared.tables import print_placement
+    from perfmodel.strategy.mapping import placement
+
+    problem = load_problem(model, reading, hardware, devices, settings, framework, axes)
+    row = project_row(*problem)
+    spec, grid, device, software = problem
+    assumptions = assumed(framework, grid, axes)
+    if stages:
+        _show_pipeline(problem, row, assumptions, as_json)
+        warn_if_too_large(ctx, row, device)
+        return
+    if memory:
+        _explain_memory(problem, row, assumptions, as_json)
+        warn_if_too_large(ctx, row, device)
+        return
+    costs = operation_costs(spec, grid, device, framework=software)
+    if phase is not None:
+        costs = [cost for cost in costs if cost.phase == phase]
+    costs.sort(key=lambda cost: -cost.exposed)
+    if as_json:
+        operations = [_operation(cost, device, row) for cost in costs]
+        header = projection_header(spec, software, devices, assumptions, row)
+        document = header | row | placement_rows(grid, device)
+        print_json(document | {"operations": operations})
+    else:
+        print_title(spec, grid, device, software, row, assumptions)
+        _print_operations(costs, top, device, row, whole=phase is None)
+        if phase is None:
+            print_placement(
+                placement(grid, device), [level.name for level in device.system.network]
+            )
+    suggest_interleaving(spec, grid, row)
+    warn_if_too_large(ctx, row, device)
+
+
+def _show_pipeline(
+    problem: tuple[ModelSpec, StrategyGrid, Hardware, Framework],
+    row: Mapping[str, Any],
+    assumptions: Mapping[str, Any],
+    as_json: bool,
+) -> None:
+    from perfmodel.cli.shared.pipelines import pipeline_document, print_pipeline
+    from perfmodel.training.project import framework_of_run
+    from perfmodel.training.timeline import pipeline_timeline
+
+    model, grid, hardware, software = problem
+    found = pipeline_timeline(
+        model, grid, hardware, framework_of_run(software, model, hardware, grid)
+    )
+    if as_json:
+        header = projection_header(model, software, grid.devices, assumptions, row)
+        print_json({**header, **row, "pipeline": pipeline_document(found)})
+        return
+    print_title(model, grid, hardware, software, row, assumptions)
+    print_pipeline(found, row)
+
+
+def _explain_memory(
+    problem: tuple[ModelSpec, StrategyGrid, Hardware, Framework],
+    row: Mapping[str, Any],
+    assumptions: Mapping[str, Any],
+    as_json: bool,
+) -> None:
+    """Print what every stage holds at every moment, and its components at the peak."""
+    from perfmodel.base.units import format_gib
+    from perfmodel.cli.shared.tables import print_memory
+    from perfmodel.training.stage_memory import MOMENTS, stage_memories
+
+    spec, grid, device, software = problem
+    stages = stage_memories(spec, grid, device, software)
+    if as_json:
+        header = projection_header(spec, software, grid.devices, assumptions, row)
+        found = [
+            {
+                "first_stage": stage.first,
+                "stages": stage.stages,
+                "moments": [
+                    {"moment": moment, **dict(zip(MEMORY_COMPONENTS, held.tolist(), strict=True))}
+                    for moment, held in zip(MOMENTS, stage.held, strict=True)
+                ],
+            }
+            for stage in stages
+        ]
+        print_json({**header, **row, "memory": found})
+        return
+    print_title(spec, grid, device, software, row, assumptions)
+    click.echo(heading("Memory of every stage at the moments of a step"))
+    names = [f"stage {stage.first}" for stage in stages]
+    names = [
+        name if stage.stages == 1 else f"{name} and {stage.stages - 1} like it"
+        for name, stage in zip(names, stages, strict=True)
+    ]
+    lines = []
+    for number, moment in enumerate(MOMENTS):
+        cells = [
+            format_gib(stage.totals[number]) + (" *" if number == stage.totals.argmax() else "")
+            for stage in stages
+        ]
+        lines.append([moment, *cells])
+    click.echo(table(["moment", *names], lines))
+    say("* the peak of that stage")
+    click.echo()
+    lines = []
+    for name in MEMORY_COMPONENTS:
+        cells = [format_gib(stage.at_peak()[name]) for stage in stages]
+        lines.append([VARIABLES[name].long_name, *cells])
+    click.echo(table(["at its peak", *names], lines))
+    click.echo()
+    print_memory(row)
+
+
+def _operation(cost: OperationCost, hardware: Hardware, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one operation for JSON, with what its call achieves."""
+    from perfmodel.analysis.explain import component
+
+    return dataclasses.asdict(cost) | {
+        "component": component(cost),
+        "share": cost.exposed / row["step_time"],
+        "flops_per_second": cost.flops / cost.time if cost.time else 0.0,
+        "bytes_per_second": cost.traffic / cost.time if cost.time else 0.0,
+    }
+
+
+def _print_operations(
+    costs: Sequence[OperationCost],
+    top: int,
+    hardware: Hardware,
+    row: Mapping[str, Any],
+    *,
+    whole: bool,
+) -> None:
+    from perfmodel.analysis.explain import OPERATION_COMPONENTS
+    from perfmodel.base.units import counted, format_si, format_time
+    from perfmodel.cli.shared.tables import print_memory, step_range
+
+    step = row["step_time"]
+    headers = ["operation", "phase", "shape", "calls", "a call", "adds", "share", "bound", "rate"]
+    lines = [
+        [
+            f"{cost.part} {cost.name}",
+            cost.phase,
+            cost.shape,
+            f"{cost.calls:,.0f}",
+            format_time(cost.time),
+            format_time(cost.exposed),
+            share(cost.exposed, step),
+            cost.bound,
+            _rate(cost, hardware, row["precision"]),
+        ]
+        for cost in costs[:top]
+    ]
+    rest = costs[top:]
+    if rest:
+        left = sum(cost.exposed for cost in rest)
+        text = counted(len(rest), "more operation")
+        lines.append([text, "", "", "", "", format_time(left), share(left, step), "", ""])
+    peak = format_si(hardware.device.peak(row["precision"]), "FLOP/s", 4)
+    click.echo(heading("Operations of the slowest stage"))
+    say(f"rates in % of the {row['precision']} peak, {peak}")
+    click.echo(table(headers, lines, left=(0, 1, 2, 7), spare=(4, 8, 2)))
+    if not whole:
+        return
+    total = sum(cost.exposed for cost in costs)
+    below = [["all operations", format_time(total), share(total, step), ""]]
+    for name in TIME_COMPONENTS:
+        if name not in OPERATION_COMPONENTS and row[name]:
+            text = VARIABLES[name].long_name
+            below.append([text, format_time(row[name]), share(row[name], step), ""])
+    band = step_range(row, "10–90 %: {}")
+    below.append([VARIABLES["step_time"].long_name, format_time(step), "100.0 %", band])
+    click.echo()
+    click.echo(table(["whole step", "adds", "share", ""], below, left=(0, 3)))
+    click.echo()
+    print_memory(row)
+
+
+def _rate(cost: OperationCost, hardware: Hardware, precision: str) -> str:
+    """Return what one call achieves: FLOP/s with its share of the peak, or bytes/s."""
+    from perfmodel.base.units import format_si
+
+    if not cost.time:
+        return ""
+    if not cost.flops:
+        return format_si(cost.traffic / cost.time, "B/s", even=True)
+    rate = cost.flops / cost.time
+    peak = hardware.device.peak(precision)
+    return f"{format_si(rate, 'FLOP/s', even=True)} ({100 * rate / peak:.0f} %)"

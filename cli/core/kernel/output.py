@@ -1,0 +1,185 @@
+"""A grid of kernels on a terminal, as JSON, or as a file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from perfmodel.cli.shared import options
+from perfmodel.cli.shared.inputs import load_rows
+from perfmodel.cli.shared.printing import percent, print_json, remark, say, table
+from perfmodel.cli.shared.types import WholeRange
+
+if TYPE_CHECKING:
+    from perfmodel.base.table import Table
+    from perfmodel.hwprofiles import Hardware
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Tabulate = Callable[[Sequence[Mapping[str, Any]], Mapping[str, bool], int], None]
+"""(first rows, axis -> whether it varies, rows in all): print a table of a grid."""
+
+# Result -> heading of its column; tile_m and tile_n share one.
+HEADINGS = {
+    "time": "time",
+    "flops_per_second": "FLOP/s",
+    "peak_share": "of peak",
+    "bytes_per_second": "B/s",
+    "bandwidth_share": "of memory",
+    "tile": "tile",
+    "split_k": "split",
+    "bound": "bound",
+}
+ONE_VALUE = 1
+# Axes of mixers whose 0 (or "same") means the value of another axis, or none.
+MEAN_ANOTHER = (
+    *("kv_heads", "head_dim_v", "q_len", "kv_len", "window", "kv_precision"),
+    *("selected", "compression", "key_heads", "value_dim"),
+)
+
+
+def grid_options(function: Function) -> Function:
+    """Add what all kernels have in common: hardware and output."""
+    return options.stack(
+        options.hardware_options,
+        options.set_option,
+        options.sweep_option,
+        output_options,
+    )(function)
+
+
+def output_options(function: Function) -> Function:
+    """Add where a grid goes: a file, a table of some lines, JSON."""
+    return options.stack(
+        options.results_option("Write the whole grid"),
+        options.option(
+            "--lines",
+            "shown",
+            section=options.OUTPUT,
+            type=WholeRange(1),
+            default=40,
+            show_default=True,
+            metavar="N",
+            help="Lines of the table.",
+        ),
+        options.json_option,
+        options.verbosity_options,
+    )(function)
+
+
+def run_grid(
+    evaluate: Callable[[list[Hardware], Mapping[str, list[float]]], Table],
+    hardware: Sequence[str],
+    settings: Mapping[str, Any],
+    swept: Mapping[str, Any],
+    output: str | None,
+    shown: int,
+    as_json: bool,
+    tabulate: Tabulate | None = None,
+) -> None:
+    """Load the hardware, evaluate the grid, and print or write it."""
+    from perfmodel.store.files import check_results_path
+
+    rows, values = load_rows(hardware, settings, swept)
+    if output is not None:
+        output = check_results_path(output)
+    show_grid(evaluate(rows, values), output, shown, as_json, tabulate)
+
+
+def show_grid(
+    grid: Table,
+    output: str | None,
+    shown: int,
+    as_json: bool,
+    tabulate: Tabulate | None = None,
+) -> None:
+    """Write a grid where a file is named, and print it."""
+    from perfmodel.store.files import save_results, stored_size
+    from perfmodel.sweeps.grid_dataset import SCHEMA_VERSION, kernel_rows
+    from perfmodel.sweeps.trust import TRUST, trust_by_hardware, uncalibrated
+
+    if output is not None:
+        save_results(grid, output)
+    total = grid.sizes["hardware"] * grid.sizes["shape"]
+    if as_json:
+        print_json(
+            {
+                "schema_version": SCHEMA_VERSION,
+                "kernel": grid.attrs["kernel"],
+                "units": {name: column.attrs["units"] for name, column in grid.variables.items()},
+                "output": output,
+                **({"constants_trust": trust_by_hardware(grid)} if TRUST in grid else {}),
+                "rows": kernel_rows(grid),
+            }
+        )
+    else:
+        (tabulate or _print)(kernel_rows(grid, shown), _axes(grid), total)
+        for line in uncalibrated(grid):
+            say(line, 11)
+    if output is not None:
+        remark(f"\nwrote {output} ({stored_size(output) / 1e6:.1f} MB)")
+
+
+def _axes(grid: Table) -> dict[str, bool]:
+    """Return every axis, and whether it has more than one value."""
+    names = [
+        name
+        for name, column in grid.coords.items()
+        if name not in ("shape", "hardware") and {*column.dims} <= {"shape", "hardware"}
+    ]
+    found = {"hardware": grid.sizes["hardware"] > ONE_VALUE}
+    return found | {name: len(set(grid[name].values.tolist())) > ONE_VALUE for name in names}
+
+
+def _print(rows: Sequence[Mapping[str, Any]], axes: Mapping[str, bool], total: int) -> None:
+    varied = [name for name, several in axes.items() if several]
+    results = [
+        name for name in HEADINGS if name in rows[0] or (name == "tile" and "tile_m" in rows[0])
+    ]
+    headers = [*varied, *(HEADINGS[name] for name in results)]
+    lines = [
+        [*(_plain(row[name]) for name in varied), *(_cell(name, row) for name in results)]
+        for row in rows
+    ]
+    click.echo(table(headers, lines, left=(0, len(headers) - 1) if varied else (len(headers) - 1,)))
+    fixed = [
+        f"{name} {_plain(rows[0][name])}"
+        for name, several in axes.items()
+        if not several and not _as_another(name, rows[0][name])
+    ]
+    if fixed:
+        say(f"all: {' · '.join(fixed)}", 5)
+    if total > len(rows):
+        click.echo(f"… and {total - len(rows):,} more; --lines, --json or -o FILE shows them")
+
+
+def _as_another(name: str, value: Any) -> bool:
+    """Whether the value of an axis only says that another axis, or nothing, counts."""
+    return name in MEAN_ANOTHER and value in (0, "same")
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _cell(name: str, row: Mapping[str, Any]) -> str:
+    from perfmodel.base.units import format_si, format_time
+
+    if name == "bound":
+        return str(row["bound"])
+    if not math.isfinite(row["time"]):
+        return "–"
+    if name == "tile":
+        return f"{row['tile_m']}×{row['tile_n']}"
+    value = row[name]
+    if name == "time":
+        return format_time(value)
+    if name.endswith("_share"):
+        return "–" if not math.isfinite(value) else percent(value)
+    if name.endswith("_per_second"):
+        return format_si(value, even=True)
+    return str(value)

@@ -1,0 +1,291 @@
+"""``perfmodel launch``: what starts a chosen strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perfmodel._version import __version__
+from perfmodel.base.errors import DataError
+from perfmodel.base.options import refuse_unused
+from perfmodel.base.variables import RATE
+from perfmodel.cli.group import Command
+from perfmodel.cli.shared import options
+from perfmodel.cli.shared.inputs import load_rows, load_software, of_hardware
+from perfmodel.cli.shared.launch_file import (
+    from_option,
+    habits_of,
+    stated_framework,
+    stated_launch,
+    stated_model,
+)
+from perfmodel.cli.shared.models import READING, model_option, say_remarks
+from perfmodel.cli.shared.picked import SWEPT, given_options, pick_options, picked_row
+from perfmodel.cli.shared.printing import print_json, remark
+from perfmodel.cli.shared.served_launch import SERVERS
+from perfmodel.launch.software import MODULES
+from perfmodel.strategy.fields import FIELDS
+
+if TYPE_CHECKING:
+    from perfmodel.hwprofiles import Hardware
+    from perfmodel.launch.describe import Launch
+
+# What is needed of a strategy without a results file.
+NEEDED = ("model", "devices", "global_batch_size", "sequence_length")
+STATED = (
+    *("model", *READING, "hardware", "devices", "settings", "framework"),
+    *(spec.name for spec in FIELDS),
+)
+
+
+@click.command("launch", cls=Command, short_help="Write what starts a chosen strategy.")
+@click.argument("file", metavar="[FILE]", required=False, type=click.Path())
+@options.option(
+    "--for",
+    "software",
+    section="What to write",
+    required=True,
+    type=click.Choice([*MODULES, *SERVERS]),
+    help="The software that is to run it; engines for deployments that 'perfmodel serve' found.",
+)
+@pick_options
+@from_option
+@model_option
+@options.hardware_option
+@options.devices_option
+@options.axis_options(single=True)
+@options.stage_layers_option
+@options.set_option
+@options.framework_option
+@options.config_option
+@options.output_option("FILE", "Write it to a file, completely or not at all.")
+@options.json_option
+@options.verbosity_options
+@click.pass_context
+def launch_command(
+    ctx: click.Context,
+    file: str | None,
+    software: str,
+    pick: int | None,
+    by: str | None,
+    where: str | None,
+    everything: bool,
+    output: str | None,
+    as_json: bool,
+    **problem: Any,
+) -> None:
+    """Write the arguments or the configuration file that start a strategy.
+
+    The strategy is one of a sweep (FILE is what 'perfmodel sweep -o' wrote), or one that
+    the options name as for 'perfmodel project', or that of another launch file (--from).
+    What the software cannot do is refused, with what it offers instead. 'perfmodel project
+    --from' reads it all again.
+
+    \b
+    Examples:
+      perfmodel launch sweep.nc --for megatron
+      perfmodel launch sweep.nc --pick 3 --by step_time --where 'pp <= 4' --for torchtitan
+      perfmodel launch --model llama-3.1-70b --hardware dgx-h100 --devices 256 --tp 8 --pp 4 \\
+          --global-batch 512 --seq-len 8192 --for megatron -o run.sh
+      perfmodel project --from run.sh --hardware dgx-b200
+
+    \b
+      # A server: what 'perfmodel serve -o serve.nc' found
+      perfmodel launch serve.nc --for vllm --where 'ttft_p95 < 2'
+
+    \b
+      # From one software to another
+      perfmodel launch --from run.sh --for megatron-bridge -o run.yaml
+
+    Data, tokenizer, learning rate and checkpoints are left to you.
+
+    Exit codes: 0 done, 1 failure, 2 wrong input or a strategy that the software cannot run,
+    3 no strategy fits and passes the filter.
+    """
+    from perfmodel.base.files import check_writable
+    from perfmodel.launch.software import (
+        format_launch,
+        keys_of,
+        prepared,
+        software_preset,
+        software_title,
+    )
+
+    if output is not None:
+        output = str(check_writable(output))
+    if software in SERVERS:
+        picked = (pick or 1, by or RATE, where, everything)
+        _launch_servers(ctx, file, software, picked, output, as_json)
+        return
+    if file is not None:
+        refuse_unused(
+            given_options(ctx),
+            (),
+            {"a strategy without a results file": STATED, "a run without one": ("from",)},
+            f"this strategy comes from '{file}'",
+        )
+        launch, header = _picked(ctx, file, pick or 1, by or RATE, where, everything)
+    else:
+        refuse_unused(
+            given_options(ctx), (), {"a results file": SWEPT}, "name one, or leave the option out"
+        )
+        launch, header = _stated(ctx, problem, software_preset(software))
+    launch, notes = prepared(software, launch)
+    header = [*header, *notes, f"written by perfmodel {__version__}"]
+    text = format_launch(software, launch, header)
+    if as_json:
+        document = _document(software, launch, notes) | {
+            "title": software_title(software),
+            "settings": keys_of(software, launch),
+            "text": text,
+            "output": output,
+        }
+        print_json(document)
+    elif output is None:
+        click.echo(text, nl=False)
+    for note in notes:
+        remark(f"note: {note}")
+    if output is not None:
+        _write(output, text)
+        remark(f"wrote {output}")
+
+
+def _launch_servers(
+    ctx: click.Context,
+    file: str | None,
+    software: str,
+    picked: tuple[int, str, str | None, bool],
+    output: str | None,
+    as_json: bool,
+) -> None:
+    """Write the commands that start the workers of a deployment."""
+    from perfmodel.base.variables import SCHEMA_VERSION
+    from perfmodel.launch.rows import chosen_by, pools_of_row, served_lines
+    from perfmodel.launch.served import engine_module, format_served
+    from perfmodel.software.engine import load_engine
+
+    if file is None:
+        raise click.UsageError(f"--for {software} needs a FILE that 'perfmodel serve -o' wrote")
+    table, row = picked_row(ctx, file, *picked)
+    if "deployment" not in table.sizes:
+        what = "mappings of meshes" if "mapping" in table.sizes else "training steps"
+        raise DataError(f"'{file}' holds {what}; {software} runs what 'perfmodel serve' finds")
+    wanted = load_engine(software).engine
+    pools = pools_of_row(row, table.attrs, file)
+    notes = []
+    if pools[0].engine != wanted:
+        pools = [replace(pool, engine=wanted) for pool in pools]
+        notes.append(f"projected as {row['engine']}; {software} schedules and computes otherwise")
+    said = served_lines(row, pools[0].model, chosen_by(picked[0], file, picked[1], picked[2]))
+    text = format_served(pools, [*said, *notes, f"written by perfmodel {__version__}"])
+    if as_json:
+        keys = [engine_module(wanted).keys_of(pool) for pool in pools]
+        print_json(
+            {
+                "schema_version": SCHEMA_VERSION,
+                "software": software,
+                "model": pools[0].model,
+                "pools": [
+                    {"part": pool.part, "workers": pool.count, "settings": settings}
+                    for pool, settings in zip(pools, keys, strict=True)
+                ],
+                "remarks": notes,
+                "text": text,
+                "output": output,
+            }
+        )
+    elif output is None:
+        click.echo(text, nl=False)
+    for note in notes:
+        remark(f"note: {note}")
+    if output is not None:
+        _write(output, text)
+        remark(f"wrote {output}")
+
+
+# FILE, or --from, may state all of these.
+for _param in launch_command.params:
+    if _param.name in (*NEEDED, "hardware"):
+        _param.required = False
+
+
+def _picked(
+    ctx: click.Context, file: str, pick: int, by: str, where: str | None, everything: bool
+) -> tuple[Launch, list[str]]:
+    """Return the chosen strategy of a sweep, and lines that say which it is."""
+    from perfmodel.launch.rows import chosen_by, launch_of_row
+
+    table, row = picked_row(ctx, file, pick, by, where, everything)
+    if "deployment" in table.sizes:
+        raise DataError(
+            f"'{file}' holds served models; --for {', '.join(SERVERS)} writes what starts them"
+        )
+    return launch_of_row(table, row, file, chosen_by(pick, file, by, where))
+
+
+def _stated(
+    ctx: click.Context, problem: Mapping[str, Any], preset: str
+) -> tuple[Launch, list[str]]:
+    """Return the strategy that the options name, and lines that say which it is."""
+    from perfmodel.launch.describe import Launch
+    from perfmodel.launch.rows import filled_nodes
+    from perfmodel.strategy.single import one_strategy
+
+    for param in ctx.command.params:
+        if param.name in NEEDED and problem[param.name] is None:
+            raise click.MissingParameter(ctx=ctx, param=param)
+    model = stated_model(problem["model"], problem["reading"])
+    say_remarks([model])
+    devices = int(problem["devices"])
+    framework = stated_framework(problem["framework"])
+    framework = load_software(framework or preset, problem["settings"])
+    axes = {spec.name: problem[spec.name] for spec in FIELDS}
+    grid = one_strategy(model, devices, axes, habits_of(framework))
+    read = stated_launch()
+    per_node = read.devices_per_node if read is not None else 0
+    domain = read.domain if read is not None else 0
+    where = ""
+    if problem["hardware"] is not None:
+        hardware = _hardware(problem["hardware"], problem["settings"])
+        per_node, where = hardware.system.devices_per_node, f" of {hardware.name}"
+        domain = hardware.system.network[0].size
+    launch = Launch(
+        grid.row(0),
+        framework,
+        model,
+        devices,
+        filled_nodes(devices, per_node or 8),
+        filled_nodes(devices, domain or per_node or 8),
+        remarks=read.remarks if read is not None else (),
+    )
+    return launch, [f"{model.name} on {devices:,} devices{where}, as {framework.name}"]
+
+
+def _hardware(name: str, settings: Mapping[str, Any]) -> Hardware:
+    (hardware,), _ = load_rows([name], of_hardware(settings), {})
+    return hardware
+
+
+def _document(software: str, launch: Launch, notes: list[str]) -> dict[str, Any]:
+    from perfmodel.base.variables import SCHEMA_VERSION
+
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "software": software,
+        "model": launch.model.name if launch.model is not None else None,
+        "framework": launch.framework.name,
+        "devices": launch.devices,
+        "devices_per_node": launch.devices_per_node,
+        "strategy": dict(launch.strategy),
+        "remarks": notes,
+    }
+
+
+def _write(path: str, text: str) -> None:
+    from perfmodel.base.files import atomic_path
+
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

@@ -1,0 +1,212 @@
+"""``perfmodel search``: the best strategies of spaces that are too large to be swept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perfmodel.base.errors import HardwareError, StrategyError
+from perfmodel.base.variables import RATE, SEARCHED_BY
+from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
+from perfmodel.cli.shared import options
+from perfmodel.cli.shared.models import reading_document
+from perfmodel.cli.shared.nothing import nothing_possible, smaller
+from perfmodel.cli.shared.printing import activity, heading, print_json, remark, say
+from perfmodel.cli.shared.spaces import named, space_options, top_option
+from perfmodel.cli.shared.types import FiniteRange
+
+if TYPE_CHECKING:
+    from perfmodel.model.build import ModelSpec
+    from perfmodel.searches.search import SearchResult
+
+PROVED = {
+    "memory": "need more memory than there is",
+    "compute": "compute for longer than the best take",
+    "communication": "compute and communicate for longer",
+}
+
+
+@click.command("search", cls=Command, short_help="Find the best of too many strategies.")
+@space_options
+@options.option(
+    "--by",
+    section="Search",
+    type=click.Choice(SEARCHED_BY),
+    default=RATE,
+    show_default=True,
+    help="What to rank by.",
+)
+@options.option(
+    "--seconds",
+    section="Search",
+    type=FiniteRange(min=0.0, min_open=True),
+    metavar="S",
+    help="Stop then, and say how much better what is left could be.  [default: until all is "
+    "proved]",
+)
+@options.results_option("Write the results of the best strategies")
+@top_option("Strategies to find.")
+@options.safe_option
+@options.json_option
+@options.verbosity_options
+@click.pass_context
+def search_command(
+    ctx: click.Context,
+    model: list[str],
+    reading: Mapping[str, Any],
+    hardware: list[str],
+    devices: list[int],
+    scaling: str,
+    settings: Mapping[str, Any],
+    swept: Mapping[str, Any],
+    framework: list[str] | None,
+    by: str,
+    seconds: float | None,
+    output: str | None,
+    top: int,
+    safe: bool,
+    as_json: bool,
+    **axes: Any,
+) -> None:
+    """Find the best strategies of a space that is too large to be swept, and prove it.
+
+    Axes are those of 'perfmodel sweep', and so are the results: what 'perfmodel best' would rank
+    first of a sweep of the whole space. Strategies are not listed: whole parts of the space are
+    proved to need more memory than there is, or to take longer than the best that are known, by
+    lower bounds of their memory, compute and communication. What is left is projected.
+
+    \b
+    Examples:
+      # Every mapping and way to recompute on several numbers of two devices
+      perfmodel search --model gpt3-175b --hardware h100,b200 --devices 1024,2048,4096 \\
+          --seq-len 2048 --global-batch 1536,3072 --precision bf16,fp8 --mapping all \\
+          --recompute all --recompute-method all --recompute-num-layers 0:96:97
+
+    \b
+      # As good as it gets in a minute, with the proved gap
+      perfmodel search --model llama-3.1-405b --hardware h100 --devices 4096 --seq-len 8192 \\
+          --global-batch 2048 --mapping all --offload-activations 0,0.5,1 --seconds 60 -o best.nc
+
+    Exit codes: 0 done, 1 failure, 2 wrong input, 3 no strategy fits in memory.
+    """
+    from perfmodel.searches.search import search_spaces, searched_problems
+    from perfmodel.store.files import check_results_path, save_results
+
+    specs, rows, values, software = named(model, reading, hardware, framework, settings, swept)
+    if output is not None:
+        output = check_results_path(output)
+    problems = searched_problems(specs, software, devices, axes, hardware=rows, scaling=scaling)
+    with activity("searching") as tell:
+        found = search_spaces(
+            problems,
+            rows,
+            top=top,
+            by=by,
+            safe=safe,
+            seconds=seconds,
+            progress=tell,
+            hardware_values=values,
+        )
+    if not found.possible:
+        raise StrategyError(nothing_possible(specs[0], found.rejected, devices, axes, rows))
+    if found.possible == sum(found.lacking.values()):
+        raise HardwareError(
+            f"no device of {', '.join(found.lacking)} has a matrix rate for the wanted precision; "
+            "'perfmodel hardware show NAME' lists the rates"
+        )
+    if output is not None and found.table is not None:
+        save_results(found.table, output)
+    if as_json:
+        print_json(_document(specs, found, output))
+    else:
+        _print_summary(specs, devices, found)
+    if output is not None and found.table is not None:
+        remark(f"\nwrote {output}")
+    if found.table is None and not found.unsettled:
+        capacities = {row.name: row.device.memory.capacity for row in rows}
+        click.echo(_nothing_fits(found, capacities, axes), err=True)
+        ctx.exit(EXIT_NOTHING_FITS)
+
+
+def _document(
+    specs: Sequence[ModelSpec], found: SearchResult, output: str | None
+) -> dict[str, Any]:
+    from perfmodel.base.variables import SCHEMA_VERSION
+    from perfmodel.cli.shared.tables import results_header
+
+    header = {"schema_version": SCHEMA_VERSION}
+    if found.table is not None:
+        header = results_header(found.table)
+    return (
+        header
+        | reading_document(specs)
+        | {
+            "by": found.by,
+            "possible": found.possible,
+            "impossible": found.rejected,
+            "proved": found.proved,
+            "projected": found.evaluated,
+            "lacking_precision": found.lacking,
+            "unsettled": found.unsettled,
+            "bound": found.bound,
+            "gap": found.gap if math.isfinite(found.gap) else None,
+            "seconds": found.seconds,
+            "output": output,
+            "strategies": found.strategies,
+        }
+    )
+
+
+def _print_summary(specs: Sequence[ModelSpec], devices: Sequence[int], found: SearchResult) -> None:
+    from perfmodel.base.units import format_si
+    from perfmodel.cli.shared.tables import print_strategies, variable_title
+
+    named = [f"{it.name}, {format_si(float(it.parameter_count()))} parameters" for it in specs]
+    counts = ", ".join(f"{count:,}" for count in devices)
+    click.echo(heading(f"{'; '.join(named)}, on {counts} devices"))
+    impossible = sum(found.rejected.values())
+    lines = [
+        ("possible", found.possible, "strategies on every hardware"),
+        *((f"  {name}", found.proved[name], text) for name, text in PROVED.items()),
+        ("  projected", found.evaluated, "exactly"),
+        *(
+            ("  precision", count, f"{name} has no rate for it")
+            for name, count in found.lacking.items()
+        ),
+        ("  unsettled", found.unsettled, "when the time was over"),
+        ("impossible", impossible, "strategies"),
+    ]
+    width = max(len(f"{count:,}") for _, count, _ in lines)
+    for name, count, text in lines:
+        if count or not name.endswith("unsettled"):
+            say(f"{name:<16}{count:>{width},}  {text}", 18 + width)
+    strategies = found.strategies
+    if strategies:
+        click.echo()
+        click.echo(heading(f"Best by {variable_title(found.by)}"))
+        print_strategies(strategies)
+    click.echo()
+    if found.bound is None:
+        click.echo(f"proved in {found.seconds:.1f} s")
+    elif strategies:
+        click.echo(
+            f"stopped after {found.seconds:.1f} s: what is left is at most {found.gap:.1%} better "
+            f"({found.by} {found.bound:.6g})"
+        )
+    else:
+        click.echo(f"stopped after {found.seconds:.1f} s, before any strategy that fits was found")
+
+
+def _nothing_fits(
+    found: SearchResult, capacities: Mapping[str, float], axes: Mapping[str, Any]
+) -> str:
+    from perfmodel.base.units import format_gib
+
+    needs = "; ".join(
+        f"{name} needs at least {format_gib(least)} of {format_gib(capacities[name])}"
+        for name, least in list(found.least_memory.items())[:4]
+    )
+    return f"perfmodel: no strategy fits in memory ({needs}); try {', '.join(smaller(axes))}"

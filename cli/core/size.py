@@ -1,0 +1,194 @@
+"""``perfmodel size``: the fewest devices that serve a rate of requests within limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from perfmodel.cli.core.serve import options as served
+from perfmodel.cli.core.serve.output import point_options
+from perfmodel.cli.group import Command
+from perfmodel.cli.shared import options
+from perfmodel.cli.shared.inputs import load_engines, load_rows, of_hardware
+from perfmodel.cli.shared.models import reading_document, say_remarks, served_model_option
+from perfmodel.cli.shared.printing import heading, print_json, remark
+from perfmodel.cli.shared.serving_tables import print_points
+from perfmodel.cli.shared.types import FiniteRange, WholeRange
+from perfmodel.serving.fields import LOAD_FIELD_BY_NAME
+
+LIMITS, ASKED = "Limits", "Load"
+NAMED = {
+    "ttft": "Mean time to first token",
+    "ttft_p95": "Time to first token of 95 % of requests",
+    "ttft_p99": "Time to first token of 99 % of requests",
+    "tpot": "Mean time per output token",
+    "tpot_p95": "Time per output token of 95 % of requests",
+    "tpot_p99": "Time per output token of 99 % of requests",
+}
+"""Limits with an option of their own."""
+LOADS = ("input_length", "output_length", "length_spread", "prefix", "arrival_variation")
+POOLS = ("one", "two", "both")
+
+
+def _limit(name: str, text: str) -> Any:
+    kind = FiniteRange(min=0.0, min_open=True)
+    flag = f"--{name.replace('_', '-')}"
+    return options.option(
+        flag, name, section=LIMITS, type=kind, metavar="S", help=f"{text}, at most [s]."
+    )
+
+
+def _load(name: str) -> Any:
+    spec = LOAD_FIELD_BY_NAME[name]
+    return served.field_option(spec, ASKED, single=True)
+
+
+def _others(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> dict[str, float]:
+    """Read ``VAR=VALUE`` of each limit."""
+    found: dict[str, float] = {}
+    for text in value:
+        name, _, written = (part.strip() for part in text.partition("="))
+        try:
+            found_before, found[name] = name in found, float(written)
+        except ValueError:
+            raise click.BadParameter(f"'{text}' should be VAR=NUMBER, as in itl_p99=0.1") from None
+        if found_before:
+            raise click.BadParameter(f"'{name}' is limited twice")
+    return found
+
+
+@click.command("size", cls=Command, short_help="Find the fewest devices for a served rate.")
+@served_model_option
+@options.hardware_options
+@options.option(
+    "--rate",
+    section=ASKED,
+    required=True,
+    type=FiniteRange(min=0.0, min_open=True),
+    metavar="X",
+    help="Requests that arrive per second [1/s].",
+)
+@options.stack(*map(_load, LOADS))
+@options.stack(*(_limit(name, text) for name, text in NAMED.items()))
+@options.option(
+    "--limit",
+    "others",
+    section=LIMITS,
+    multiple=True,
+    metavar="VAR=X",
+    callback=_others,
+    help="Any other variable of 'perfmodel serve', at most, or at least where more is better, as "
+    "in itl_p99=0.1 or tokens_per_second_per_user=30. May be repeated.",
+)
+@served.engines_option
+@served.degree_options
+@served.one_precision_option
+@served.speculative_option
+@options.option(
+    "--pools",
+    section=served.DEPLOYMENT,
+    type=click.Choice(POOLS),
+    default="one",
+    show_default=True,
+    help="Workers that run prompts and answers, prompts and answers on workers of their own, or "
+    "the better of the two.",
+)
+@options.option(
+    "--devices",
+    section=served.DEPLOYMENT,
+    type=WholeRange(1),
+    default=1024,
+    show_default=True,
+    metavar="N",
+    help="Devices of a deployment at most.",
+)
+@options.set_option
+@options.config_option
+@options.option(
+    "--top",
+    section=options.OUTPUT,
+    type=WholeRange(1),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Deployments of each hardware to show.",
+)
+@options.json_option
+@options.verbosity_options
+@served.collected
+def size_command(
+    model: str,
+    reading: Mapping[str, Any],
+    hardware: list[str],
+    given: Mapping[str, Any],
+    engine: list[str] | None,
+    rate: float,
+    others: Mapping[str, float],
+    pools: str,
+    devices: int,
+    settings: Mapping[str, Any],
+    top: int,
+    as_json: bool,
+    **limits: float | None,
+) -> None:
+    """Find the fewest devices on which a model serves a rate of requests within limits.
+
+    Every sensible layout of a worker is tried, with as few workers as keep the limits; options
+    such as --tp narrow that down. Hardware is answered for itself, so that several compare.
+
+    \b
+    Examples:
+      perfmodel size --model llama-3.1-70b --hardware dgx-h200,dgx-b200 --isl 4096 --osl 512 \\
+          --rate 50 --ttft-p95 2 --tpot-p95 0.03
+      perfmodel size --model llama-3.1-8b --hardware dgx-h100 --rate 20 --ttft-p99 1 \\
+          --limit itl_p99=0.1 --engine vllm,sglang --precision fp8
+      perfmodel size --model deepseek-r1 --hardware gb200-nvl72 --rate 20 --ttft-p95 3 \\
+          --tpot-p95 0.05 --pools both --speculative mtp:2:0.8
+
+    Units: times in seconds, lengths in tokens, rates per second.
+
+    Exit codes: 0 done, 1 failure, 2 wrong input, or no deployment keeps the limits (the line
+    says how near the best one comes).
+    """
+    from perfmodel.base.serving_variables import SCHEMA_VERSION, VARIABLES
+    from perfmodel.model.presets import load_model
+    from perfmodel.searches.size import size_deployment
+
+    kept = {name: value for name, value in limits.items() if value is not None}
+    if twice := kept.keys() & others.keys():
+        raise click.UsageError(f"'{twice.pop()}' is limited twice")
+    kept |= others
+    if not kept:
+        raise click.UsageError("a limit is needed, as in --ttft-p95 2 or --tpot-p95 0.03")
+    spec = load_model(model, mtp="stated", **reading)
+    say_remarks([spec])
+    rows, _ = load_rows(hardware, of_hardware(settings), {})
+    engines = load_engines(engine, settings, {})
+    (axes,) = served.deployment_axes(given, pools=False)
+    found = size_deployment(
+        spec,
+        rows,
+        rate=rate,
+        limits=kept,
+        loads=served.load_axes(given),
+        deployments=axes | {"engine": engines},
+        pools=pools,
+        max_devices=devices,
+        top=top,
+    )
+    if as_json:
+        units = {name: each.units for name, each in VARIABLES.items()}
+        about = {"schema_version": SCHEMA_VERSION, "model": spec.name, "units": units}
+        about |= reading_document([spec]) | {"rate": rate, "limits": kept}
+        print_json(about | {"deployments": list(found)})
+        return
+    words = ", ".join(f"{name} {value:g}" for name, value in kept.items())
+    click.echo(heading(f"Fewest devices for {rate:g} requests/s of {spec.name} within {words}"))
+    print_points(found)
+    best = {str(row["hardware"]): row for row in reversed(found)}
+    remark("\nWhat to try next")
+    for row in reversed(best.values()):
+        chosen = point_options(model, row, engines, settings, reading)
+        remark(f"  perfmodel serve {chosen}")

@@ -1,0 +1,302 @@
+"""``perfmodel timeline``: a training step, a pipeline or a served model in time, for Perfetto."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perfmodel.base.errors import DataError, StrategyError
+from perfmodel.base.options import refuse_unused
+from perfmodel.base.variables import RATE
+from perfmodel.cli.core.diff.sides import file_of
+from perfmodel.cli.core.project import load_problem, project_row, warn_if_too_large
+from perfmodel.cli.group import Command
+from perfmodel.cli.report.timelines import (
+    print_served,
+    print_step,
+    served_document,
+    step_document,
+    write_tracks,
+)
+from perfmodel.cli.shared import options
+from perfmodel.cli.shared.launch_file import from_option
+from perfmodel.cli.shared.models import READING, tuned_model_option
+from perfmodel.cli.shared.picked import SWEPT, given_options, pick_options, picked_row
+from perfmodel.cli.shared.printing import print_json, remark
+from perfmodel.cli.shared.types import WholeRange
+from perfmodel.strategy.fields import FIELDS
+
+if TYPE_CHECKING:
+    from perfmodel.hwprofiles import Hardware
+    from perfmodel.model.build import ModelSpec
+    from perfmodel.report.timelines.serving import ServingTimeline
+    from perfmodel.software.framework import Framework
+    from perfmodel.strategy.grid import StrategyGrid
+
+TOLD = {"none": "passes", "layers": "layers", "all": "operations"}
+"""Values of --operations, and depths of `perfmodel.report.timelines.step.step_timeline`."""
+NEEDED = ("model", "hardware", "devices", "global_batch_size", "sequence_length")
+STATED = (*READING, *NEEDED, "settings", "framework", *(spec.name for spec in FIELDS))
+OF_STEP = ("stages", "operations", "pipeline")
+MOST_DIGITS = 9  # of the number of a stage
+STORED = 1e-6  # how far a step may be from that of a stored sweep, which has single precision
+
+
+@click.command("timeline", cls=Command, short_help="Write a step or a served model in time.")
+@click.argument("file", metavar="[FILE[#N]]", required=False, type=click.Path())
+@pick_options
+@from_option
+@tuned_model_option
+@options.hardware_option
+@options.devices_option
+@options.axis_options(single=True)
+@options.stage_layers_option
+@options.schedule_file_option
+@options.set_option
+@options.framework_option
+@options.config_option
+@options.option(
+    "--stages",
+    section="What to show",
+    metavar="LIST",
+    help="Pipeline stages: all, or a list of numbers, first and last.  [default: all]",
+)
+@options.option(
+    "--operations",
+    section="What to show",
+    type=click.Choice(list(TOLD)),
+    help="What passes are told as: what their time goes to (none), the same of every layer "
+    "(layers), or every operation (all).  [default: none]",
+)
+@options.option(
+    "--pipeline",
+    section="What to show",
+    is_flag=True,
+    help="The passes of the pipeline alone, as 'perfmodel explain --pipeline' has them.",
+)
+@options.option(
+    "--passes",
+    section="What to show",
+    type=WholeRange(1),
+    metavar="N",
+    help="Served models: entries of each batch, from the first on; passes alike in a row are one.  "
+    "[default: all]",
+)
+@options.output_option(
+    "FILE", "Write the timeline for ui.perfetto.dev: .json, or .json.gz, completely or not at all."
+)
+@options.json_option
+@options.verbosity_options
+@click.pass_context
+def timeline_command(
+    ctx: click.Context,
+    file: str | None,
+    pick: int | None,
+    by: str | None,
+    where: str | None,
+    everything: bool,
+    stages: str | None,
+    operations: str | None,
+    pipeline: bool,
+    passes: int | None,
+    output: str | None,
+    as_json: bool,
+    **problem: Any,
+) -> None:
+    """Show one training step, a pipeline, or the passes of a served model, in time.
+
+    Written as a file that https://ui.perfetto.dev and chrome://tracing open. Of every pipeline
+    stage: its passes, and what they consist of; communication that shows, and what hides beside
+    other work; bubbles; the optimizer and the host; and the memory that it holds. A step ends
+    when 'perfmodel project' says, and on its slowest stage the sums by kind are the components
+    of that projection.
+
+    The strategy is one that the options name, as for 'perfmodel project', or the N-th best of a
+    sweep (FILE#N, or FILE with --pick). Of served models FILE is what 'perfmodel serve -o' wrote;
+    'perfmodel serve … --timeline' shows one that options name, or a trace that is replayed.
+
+    \b
+    Examples:
+      perfmodel timeline --model llama-3.1-70b --hardware dgx-h100 --devices 256 \\
+          --tp 8 --pp 4 --vpp 5 --micro-batch 1 --global-batch 512 --seq-len 8192 -o step.json
+      perfmodel timeline sweep.nc#1 --stages first,last --operations all -o step.json.gz
+      perfmodel timeline serve.nc --where 'ttft_p95 < 2' -o passes.json
+
+    Times are microseconds in the file, as its format has them, seconds with --json; memory is
+    bytes. With more than 500,000 events operations are told less finely, or it is refused.
+
+    Exit codes: 0 done, 1 failure, 2 wrong input or impossible strategy, 3 the strategy does not
+    fit in memory (the timeline is written all the same), or no strategy fits and passes the filter.
+    """
+    from perfmodel.base.files import check_writable
+
+    if output is not None:
+        output = str(check_writable(output))
+    step = (stages, TOLD[operations or "none"], pipeline)
+    given = given_options(ctx)
+    if file is None:
+        purposes = {"a results file": SWEPT, "a served model": ("passes",)}
+        refuse_unused(given, (), purposes, "name one, or leave the option out")
+        for param in ctx.command.params:
+            if param.name in NEEDED and problem[param.name] is None:
+                raise click.MissingParameter(ctx=ctx, param=param)
+        named = {
+            name: problem.pop(name)
+            for name in ("model", "reading", "hardware", "devices", "settings", "framework")
+        }
+        found = load_problem(**named, axes=problem)
+        row = project_row(*found)
+        _show_step(ctx, found, row, step, output, as_json)
+        return
+    from perfmodel.store.recalled import recalled_strategy
+    from perfmodel.store.subject import SERVING, TRAINING, subject_of
+
+    said = f"this comes from '{file}'"
+    purposes = {"a strategy without a results file": STATED, "a run without one": ("from",)}
+    refuse_unused(given, (), purposes, said)
+    file, number = file_of(file)
+    if number is not None and pick is not None:
+        raise click.UsageError(f"--pick has no effect: '{file}#{number}' says which")
+    table, row = picked_row(ctx, file, pick or number or 1, by or RATE, where, everything)
+    subject = subject_of(table)
+    if subject is SERVING:
+        refuse_unused(given, (), {"a training step": OF_STEP}, f"'{file}' holds served models")
+        served = _recalled_passes(table.attrs, row, file)
+        show_served(served, row, passes, output, as_json)
+        return
+    if subject is not TRAINING:
+        raise DataError(
+            f"'{file}' holds results of 'perfmodel {subject.verb}'; a timeline is of a training "
+            "step or of a served model"
+        )
+    refuse_unused(given, (), {"a served model": ("passes",)}, f"'{file}' holds training steps")
+    _show_step(ctx, recalled_strategy(table.attrs, row, file), row, step, output, as_json)
+
+
+for _param in timeline_command.params:
+    if _param.name in NEEDED:  # FILE, or --from, may state all of these
+        _param.required = False
+
+
+def _stages(text: str | None, count: int) -> list[int] | None:
+    """Return the stages of a list; None for all."""
+    if text is None or text.strip() == "all":
+        return None
+    found = []
+    for word in text.split(","):
+        name = word.strip()
+        if name in ("first", "last"):
+            found.append(0 if name == "first" else count - 1)
+        elif name.isdecimal() and len(name) <= MOST_DIGITS:
+            found.append(int(name))
+        else:
+            raise StrategyError(
+                f"--stages: '{name}' is no stage; numbers from 0, first, last, or all"
+            )
+    return found
+
+
+def _show_step(
+    ctx: click.Context,
+    problem: tuple[ModelSpec, StrategyGrid, Hardware, Framework],
+    row: Mapping[str, Any],
+    step: tuple[str | None, str, bool],
+    output: str | None,
+    as_json: bool,
+) -> None:
+    """Show one training step, or its pipeline."""
+    from perfmodel.report.timelines.step import step_timeline
+
+    model, grid, device, software = problem
+    stages, depth, pipeline = step
+    if pipeline:
+        _show_pipeline(problem, row, step, output, as_json)
+        warn_if_too_large(ctx, row, device)
+        return
+    chosen = _stages(stages, int(grid["pipeline_parallel"][0]))
+    found = step_timeline(model, grid, device, framework=software, stages=chosen, depth=depth)
+    if found.depth != depth:
+        remark(f"note: told by {found.depth}, not {depth}: that would be too many events")
+    away = abs(found.results["step_time"] - row["step_time"])
+    if away > STORED * row["step_time"]:
+        remark(
+            f"note: the results say {row['step_time']:.6g} s, this version of perfmodel "
+            f"{found.results['step_time']:.6g} s"
+        )
+    written = write_tracks(output, found.write)
+    if as_json:
+        print_json(step_document(found) | written)
+    else:
+        print_step(found)
+    warn_if_too_large(ctx, row, device)
+
+
+def _show_pipeline(
+    problem: tuple[ModelSpec, StrategyGrid, Hardware, Framework],
+    row: Mapping[str, Any],
+    step: tuple[str | None, str, bool],
+    output: str | None,
+    as_json: bool,
+) -> None:
+    """Show the passes of a pipeline alone."""
+    from perfmodel.base.variables import SCHEMA_VERSION
+    from perfmodel.cli.shared.pipelines import pipeline_document, print_pipeline
+    from perfmodel.report.timelines.pipeline import pipeline_tracks
+    from perfmodel.training.project import framework_of_run
+    from perfmodel.training.timeline import pipeline_timeline
+    from perfmodel.workloads.formats.perfetto import write_timeline
+
+    model, grid, device, software = problem
+    if step[0] is not None or step[1] != TOLD["none"]:
+        raise click.UsageError("--pipeline shows the passes of all stages: drop the other options")
+    found = pipeline_timeline(model, grid, device, framework_of_run(software, model, device, grid))
+    about = {"makespan [s]": found.makespan}
+    written = write_tracks(output, lambda path: write_timeline(pipeline_tracks(found), path, about))
+    if as_json:
+        print_json({"schema_version": SCHEMA_VERSION, **pipeline_document(found), **written})
+    else:
+        print_pipeline(found, row)
+
+
+def _recalled_passes(
+    attributes: Mapping[str, Any], row: Mapping[str, Any], file: str
+) -> ServingTimeline:
+    """Run an operating point of stored results pass by pass."""
+    from perfmodel.report.timelines.serving import serving_timeline
+    from perfmodel.store.recalled import recalled_point
+
+    point = recalled_point(attributes, row, file)
+    if point.method not in ("closed", "recursion"):
+        instead = {"replay": "'perfmodel serve --replay … --timeline' runs it again"}.get(
+            point.method, "it has no sequence of passes"
+        )
+        raise DataError(f"'{file}' holds a {point.method}: {instead}")
+    return serving_timeline(point.grid, point.loads, point.hardware, routing=point.routing)
+
+
+def show_served(
+    found: ServingTimeline,
+    row: Mapping[str, Any],
+    passes: int | None,
+    output: str | None,
+    as_json: bool,
+) -> None:
+    """Show the passes of a served model.
+
+    Parameters
+    ----------
+    found : ServingTimeline
+    row : mapping
+        Its projection.
+    passes : int or None
+        Entries of each batch that are written at most.
+    output : str or None
+    as_json : bool
+    """
+    written = write_tracks(output, lambda path: found.write(path, passes))
+    if as_json:
+        print_json(served_document(found) | written)
+    else:
+        print_served(found)

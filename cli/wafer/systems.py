@@ -1,0 +1,260 @@
+"""Options of wafer workloads that nodes and cores share, and the systems that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perfmodel.cli.shared.options import PROBLEM, option, stack
+from perfmodel.cli.shared.types import WholeRange
+
+if TYPE_CHECKING:
+    from perfmodel.wafer.system import WaferSystem
+
+SYSTEM = "System"
+MOST_STEPS = 2**24
+BYTES = {"fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
+DEGREES = {
+    "dp_attention": ("data_parallel", "Data parallelism of attention."),
+    "tp": ("tensor_parallel", "Tensor parallelism of attention."),
+    "sp": ("sequence_parallel", "Parallelism over the context of attention."),
+    "ep": (
+        "expert_parallel",
+        "Parallelism over experts.  [default: what --tp-ffn and --dp-ffn leave]",
+    ),
+    "tp_ffn": ("ffn_tensor_parallel", "Tensor parallelism of experts."),
+    "dp_ffn": ("ffn_data_parallel", "Data parallelism of experts."),
+    "pp": ("pipeline_parallel", "Pipeline stages."),
+    "shared_copies": ("shared_copies", "Nodes that each hold the shared experts."),
+}
+GRIDS = {
+    "node_grid": "Nodes of the wafer, rows x columns.  [default: as square as they go]",
+    "core_grid": "Cores of a node, rows x columns.  [default: 6x6]",
+}
+WORDS = (*DEGREES, *GRIDS, "expert_exchange")
+
+system_options = stack(
+    option(
+        "--system",
+        "system_file",
+        section=SYSTEM,
+        metavar="FILE",
+        help="system.json of the wafer workload generator; or state the degrees and grids:",
+    ),
+    *(
+        option(
+            f"--{word.replace('_', '-')}",
+            word,
+            section=SYSTEM,
+            type=WholeRange(1),
+            metavar="N",
+            help=text,
+        )
+        for word, (_, text) in DEGREES.items()
+    ),
+    *(
+        option(f"--{word.replace('_', '-')}", word, section=SYSTEM, metavar="RxC", help=text)
+        for word, text in GRIDS.items()
+    ),
+    option(
+        "--expert-exchange",
+        section=SYSTEM,
+        metavar="NAME",
+        help="How tokens reach experts: alltoall, allgather or multicast.  [default: alltoall]",
+    ),
+)
+"""A system, from the generator's file or by its degrees."""
+
+tokens_options = stack(
+    option(
+        "--batch",
+        section=PROBLEM,
+        type=WholeRange(1),
+        default=1,
+        show_default=True,
+        metavar="N",
+        help="Sequences of all data-parallel clusters.",
+    ),
+    option(
+        "--isl",
+        section=PROBLEM,
+        type=WholeRange(1),
+        default=32,
+        show_default=True,
+        metavar="N",
+        help="Tokens of a prompt.",
+    ),
+    option(
+        "--osl",
+        section=PROBLEM,
+        type=WholeRange(1, MOST_STEPS),
+        default=10,
+        show_default=True,
+        metavar="N",
+        help="Steps of decoding.",
+    ),
+    option(
+        "--speculative",
+        section=PROBLEM,
+        type=WholeRange(0),
+        default=0,
+        show_default=True,
+        metavar="N",
+        help="Tokens that a step of decoding checks beside the next.",
+    ),
+)
+
+elements_options = stack(
+    option(
+        "--routing",
+        section=PROBLEM,
+        metavar="NAME|FILE.npz",
+        help="Experts of tokens: two_level, uniform, empirical:FILE (counts per expert), or a file "
+        "with an array 'experts'.  [default: what the system says, else uniform]",
+    ),
+    option(
+        "--seed",
+        section=PROBLEM,
+        type=WholeRange(0),
+        default=0,
+        show_default=True,
+        metavar="N",
+        help="Of drawn experts.",
+    ),
+    option(
+        "--precision",
+        section=PROBLEM,
+        type=click.Choice(list(BYTES)),
+        default="fp16",
+        show_default=True,
+        help="Of activations, and of what has no precision of its own.",
+    ),
+    option(
+        "--weight-precision",
+        section=PROBLEM,
+        type=click.Choice(list(BYTES)),
+        help="Of weights.  [default: --precision]",
+    ),
+    option(
+        "--cache-precision",
+        section=PROBLEM,
+        type=click.Choice(list(BYTES)),
+        help="Of keys and values in the cache.  [default: --precision]",
+    ),
+)
+"""Experts of tokens, and bytes of elements."""
+
+
+def element_bytes(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the bytes of weights, activations and cache that `elements_options` name."""
+    precision = options["precision"]
+    return {
+        "weight_bytes": BYTES[options["weight_precision"] or precision],
+        "activation_bytes": BYTES[precision],
+        "cache_bytes": BYTES[options["cache_precision"] or precision],
+    }
+
+
+def read_grid(name: str, text: str) -> tuple[int, int]:
+    """Read rows and columns from text such as ``6x6``."""
+    rows, _, columns = text.lower().partition("x")
+    if not (rows.isascii() and columns.isascii() and rows.isdigit() and columns.isdigit()):
+        raise click.UsageError(f"--{name.replace('_', '-')}: rows x columns, as 6x6, not '{text}'")
+    return int(rows[:9]), int(columns[:9])
+
+
+def given_system(options: Mapping[str, Any], phase: str) -> WaferSystem:
+    """Return the system that options name, of a phase.
+
+    Raises
+    ------
+    FormatError, StrategyError
+        No such file, or degrees and grids that contradict one another.
+    """
+    from perfmodel.base.errors import FormatError
+    from perfmodel.wafer.formats.system import read_systems
+    from perfmodel.wafer.given import given_system as system_of_degrees
+
+    stated = [word for word in WORDS if options.get(word) is not None]
+    file = options["system_file"]
+    if file is not None:
+        if stated:
+            raise click.UsageError(
+                f"--{stated[0].replace('_', '-')} stands beside --system, whose file says it"
+            )
+        systems = read_systems(file)
+        if phase not in systems:
+            raise FormatError(f"{file}: has no block '{phase}'; it has {', '.join(systems)}")
+        return systems[phase]
+    fields: dict[str, Any] = {DEGREES[word][0]: options[word] for word in stated if word in DEGREES}
+    for word in GRIDS:
+        if options[word] is not None:
+            fields[word] = read_grid(word, options[word])
+    if options["expert_exchange"] is not None:
+        fields["expert_exchange"] = options["expert_exchange"]
+    return system_of_degrees(**fields)
+
+
+def tell_routing(options: Mapping[str, Any], system: WaferSystem) -> None:
+    """Say what stands for the counts that a file of the generator leaves out."""
+    from perfmodel.cli.shared.printing import remark
+
+    if options["system_file"] and system.routing == "two_level" and not options["routing"]:
+        remark(
+            "experts: 'two_level', fitted to the counts of the generator's 'empirical_mmlu', "
+            "stands for them; --routing empirical:bincounts.json takes the counts themselves"
+        )
+
+
+def chosen_nodes(text: str, nodes: int) -> list[int]:
+    """Read node numbers from ``all`` or a list such as ``0-3,7``.
+
+    Raises
+    ------
+    StrategyError
+        A node that is not there.
+    """
+    from perfmodel.base.errors import StrategyError
+
+    if text == "all":
+        return list(range(nodes))
+    found: dict[int, None] = {}
+    for item in text.split(","):
+        first, dash, last = item.strip().partition("-")
+        last = last if dash else first
+        if not (first.isascii() and last.isascii() and first.isdigit() and last.isdigit()):
+            raise click.UsageError(f"--nodes: all, or numbers such as 0-3,7, not '{text}'")
+        begin, end = int(first[:9]), int(last[:9])
+        if end >= nodes or begin > end:
+            raise StrategyError(
+                f"key 'nodes': '{item.strip()}' is not among the nodes 0 to {nodes - 1}"
+            )
+        found |= dict.fromkeys(range(begin, end + 1))
+    return list(found)
+
+
+def chosen_steps(text: str, count: int) -> list[int]:
+    """Read steps of decoding from ``all``, ``ends`` or a list such as ``0,9``.
+
+    Raises
+    ------
+    StrategyError
+        A step that is not made.
+    """
+    from perfmodel.base.errors import StrategyError
+
+    if text == "all":
+        return list(range(count))
+    if text == "ends":
+        return sorted({0, count - 1})
+    found = []
+    for item in text.split(","):
+        word = item.strip().removeprefix("decode")
+        if not (word.isascii() and word.isdigit()):
+            raise click.UsageError(f"--steps: all, ends, or numbers such as 0,9, not '{text}'")
+        if int(word[:9]) >= count:
+            raise StrategyError(f"key 'steps': {item.strip()} is not among steps 0 to {count - 1}")
+        found.append(int(word[:9]))
+    return list(dict.fromkeys(found))

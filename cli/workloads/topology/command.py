@@ -1,0 +1,340 @@
+"""``perfmodel topology``: networks link by link, and what operations bring over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from perfmodel.base.errors import DataError, HardwareError
+from perfmodel.base.units import format_size
+from perfmodel.cli.group import Command, CommandGroup
+from perfmodel.cli.shared import options
+from perfmodel.cli.shared.inputs import load_rows
+from perfmodel.cli.shared.printing import print_json, remark
+from perfmodel.cli.shared.types import Members, Size, WholeRange
+from perfmodel.cli.workloads.topology.output import (
+    facts,
+    facts_text,
+    operation_document,
+    operation_text,
+    words,
+)
+from perfmodel.workloads.links.dimensions import KINDS, Dimension
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from perfmodel.workloads.links.topology import Topology
+    from perfmodel.workloads.schedules.schedule import Schedule
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+NETWORK, OPERATION = "Network (one of three)", "Operation"
+SPELLING = "KIND:SHAPE:BANDWIDTH:LATENCY[:OVERSUBSCRIPTION]"
+
+
+class DimensionType(click.ParamType):
+    """A dimension: ``mesh:4x4:200e9:1e-6``."""
+
+    name = "KIND:SHAPE:B/s:s"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Dimension:
+        """Return the dimension."""
+        if isinstance(value, Dimension):
+            return value
+        kind, *rest = str(value).split(":")
+        if not 3 <= len(rest) <= 4:
+            self.fail(f"'{value}' should be {SPELLING}, as in mesh:4x4:200e9:1e-6", param, ctx)
+        try:
+            shape = tuple(int(side) for side in rest[0].split("x"))
+        except ValueError:
+            self.fail(f"'{value}': shape '{rest[0]}' should be as in 8 or 4x4", param, ctx)
+        try:
+            bandwidth, latency, *over = (float(item) for item in rest[1:])
+        except ValueError:
+            self.fail(
+                f"'{value}': bandwidth [B/s], latency [s] and oversubscription should be numbers",
+                param,
+                ctx,
+            )
+        try:
+            return Dimension(kind, shape, bandwidth, latency, over[0] if over else 1.0)
+        except HardwareError as error:
+            self.fail(f"'{value}': {error}", param, ctx)
+
+
+def network_options(function: Function) -> Function:
+    """Add the options that say which network is meant."""
+    return options.stack(
+        options.one_hardware_option(
+            section=NETWORK, text=f"{options.HARDWARE_HELP}; its levels for --devices."
+        ),
+        options.option(
+            "--devices",
+            section=NETWORK,
+            type=WholeRange(1),
+            metavar="N",
+            help="Devices of the profile's network; they fill its levels from the inside.",
+        ),
+        options.option(
+            "--network",
+            section=NETWORK,
+            type=click.Path(),
+            metavar="FILE.yml",
+            help="network.yml of ASTRA-sim's analytical backend.",
+        ),
+        options.option(
+            "--dimension",
+            "dimensions",
+            section=NETWORK,
+            type=DimensionType(),
+            multiple=True,
+            metavar=SPELLING,
+            help="One dimension, innermost first; repeat it for more. "
+            f"Kinds: {', '.join(KINDS)}. Bandwidth per device and direction over all its "
+            "links of the dimension [B/s], latency of a hop [s].",
+        ),
+        options.set_option,
+    )(function)
+
+
+@click.group("topology", cls=CommandGroup, short_help="Show, draw and export networks.")
+def topology_group() -> None:
+    """Show networks link by link, with what an operation brings over every link.
+
+    \b
+    Examples:
+      perfmodel topology show --hardware dgx-h100 --devices 32
+      perfmodel topology show --dimension mesh:4x4:200e9:1e-6 \\
+          --operation all_to_all --size 64MiB --output mesh.png
+      perfmodel topology export --hardware tpu-v6e-pod --devices 256 -o astra/
+    """
+
+
+@topology_group.command("show", cls=Command, short_help="Facts, link loads, drawing.")
+@network_options
+@options.option(
+    "--operation",
+    section=OPERATION,
+    metavar="NAME",
+    help="all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, multicast, gather, "
+    "scatter or point_to_point: its loads of the links.",
+)
+@options.option(
+    "--algorithm",
+    section=OPERATION,
+    metavar="NAME",
+    help="ring, direct, halving_doubling, double_binary_tree, hierarchical, rail_aligned, "
+    "in_network, …  [default: ring; direct for all_to_all and point_to_point]",
+)
+@options.option(
+    "--size",
+    section=OPERATION,
+    type=Size(),
+    default="64MiB",
+    show_default=True,
+    help="Bytes, counted as nccl-tests does.",
+)
+@options.option(
+    "--members",
+    section=OPERATION,
+    type=Members(),
+    help="Devices of the group, the root first, as in 0,1,2,3 or 0:24:4 (first, last, how "
+    "many).  [default: all]",
+)
+@options.option(
+    "--domain",
+    section=OPERATION,
+    type=WholeRange(1),
+    metavar="N",
+    help="Members of a domain of a two-level algorithm.  [default: those in the innermost "
+    "dimension]",
+)
+@options.output_option(
+    "FILE.png|svg|pdf",
+    "Draw the network, links coloured and widened by the time of their bytes (needs matplotlib: "
+    "pip install 'perfmodel[plot]').",
+)
+@options.option(
+    "--lines",
+    "shown",
+    section=options.OUTPUT,
+    type=WholeRange(1),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="Lines of the table of links, the busiest first.",
+)
+@options.json_option
+@options.verbosity_options
+@click.pass_context
+def show_command(
+    ctx: click.Context,
+    hardware: str | None,
+    devices: int | None,
+    network: str | None,
+    dimensions: tuple[Dimension, ...],
+    settings: Mapping[str, Any],
+    operation: str | None,
+    algorithm: str | None,
+    size: int,
+    members: list[int] | None,
+    domain: int | None,
+    output: str | None,
+    shown: int,
+    as_json: bool,
+) -> None:
+    """Show devices, links, distances and bisection of a network, and draw it.
+
+    With --operation also the bytes that its messages bring over every link, all steps
+    together, and the time of the busiest link: no schedule of these messages is faster.
+
+    \b
+    Examples:
+      perfmodel topology show --dimension mesh:4x4:200e9:1e-6
+      perfmodel topology show --hardware dgx-h100 --devices 16 \\
+          --operation all_reduce --algorithm ring --size 1GiB --output loads.svg
+      perfmodel topology show --dimension switch:8:450e9:0.3e-6 \\
+          --dimension rail:2:50e9:1e-6 \\
+          --operation all_to_all --algorithm rail_aligned
+      perfmodel topology show --network network.yml --json
+    """
+    _check_operation(ctx, operation, members)
+    topology = _topology(hardware, devices, network, dimensions, settings)
+    if output is not None:
+        _check_figure(topology, output)
+    title = " + ".join(words(item) for item in topology.dimensions)
+    document = facts(topology)
+    messages: Schedule | None = None
+    loads: NDArray[np.float64] | None = None
+    if operation is not None:
+        messages, loads = _loads(topology, operation, algorithm, members, size, domain)
+        title += f"\n{messages.collective} {messages.algorithm}, {format_size(size)}"
+        document["operation"] = operation_document(topology, messages, loads)
+    if output is not None:
+        from perfmodel.workloads.links.figures import save_topology
+
+        save_topology(topology, output, loads, title)
+        remark(f"drawn into {output}")
+    if as_json:
+        print_json(document)
+        return
+    click.echo(facts_text(document))
+    if messages is not None and loads is not None:
+        click.echo("\n" + operation_text(topology, messages, loads, shown))
+
+
+@topology_group.command("export", cls=Command, short_help="Write ASTRA-sim's network.yml.")
+@network_options
+@options.option(
+    "--rails",
+    section=options.OUTPUT,
+    is_flag=True,
+    help="Write fat trees without oversubscription as rails (a Switch per position within "
+    "the inner dimensions): ASTRA-sim has no fat trees.",
+)
+@options.output_option("DIR", "Folder to write network.yml into; made if need be.", required=True)
+@options.verbosity_options
+def export_command(
+    hardware: str | None,
+    devices: int | None,
+    network: str | None,
+    dimensions: tuple[Dimension, ...],
+    settings: Mapping[str, Any],
+    rails: bool,
+    output: str,
+) -> None:
+    """Write a network for ASTRA-sim's analytical backend.
+
+    \b
+    Examples:
+      perfmodel topology export --hardware tpu-v6e-pod --devices 256 -o astra/
+      perfmodel topology export --hardware dgx-h100 --devices 64 --rails -o astra/
+
+    Units there: GiB/s of a link, ns of a hop.
+    """
+    from perfmodel.workloads.formats.astra.network import write_network
+    from perfmodel.workloads.formats.astra.topology import astra_of_topology
+
+    written = astra_of_topology(
+        _topology(hardware, devices, network, dimensions, settings), rails=rails
+    )
+    folder = Path(output)
+    if not output or (folder.exists() and not folder.is_dir()):
+        raise DataError(f"cannot write into '{output}': name a folder, as in astra/")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"cannot make folder '{folder}': {error.strerror or error}") from None
+    write_network(written, folder / "network.yml")
+    remark(f"written to {folder / 'network.yml'}")
+
+
+def _topology(
+    hardware: str | None,
+    devices: int | None,
+    network: str | None,
+    dimensions: Sequence[Dimension],
+    settings: Mapping[str, Any],
+) -> Topology:
+    """Return the network that the options mean."""
+    from perfmodel.workloads.links.topology import Topology
+
+    if sum((hardware is not None, network is not None, bool(dimensions))) != 1:
+        raise click.UsageError("name one of --hardware with --devices, --network, --dimension")
+    if hardware is None:
+        if devices is not None or settings:
+            raise click.UsageError("--devices and --set belong to --hardware")
+        if network is None:
+            return Topology(tuple(dimensions))
+        from perfmodel.workloads.formats.astra.topology import read_topology
+
+        return read_topology(network)
+    if devices is None:
+        raise click.UsageError("--hardware needs --devices")
+    (profile,), _ = load_rows([hardware], settings, {})
+    return Topology.from_hardware(profile, devices)
+
+
+def _check_operation(ctx: click.Context, operation: str | None, members: list[int] | None) -> None:
+    """Refuse options that would have no effect, and an operation that lacks one."""
+    if operation is None:
+        for name in ("algorithm", "size", "members", "domain", "shown"):
+            if ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE:
+                option = next(param.opts[-1] for param in ctx.command.params if param.name == name)
+                raise click.UsageError(f"{option} belongs to an --operation", ctx)
+    elif operation == "point_to_point" and members is None:
+        raise click.UsageError("point_to_point needs --members SOURCE,TARGET", ctx)
+
+
+def _check_figure(topology: Topology, output: str) -> None:
+    """Refuse, before any work, a figure that cannot be drawn or written."""
+    from perfmodel.base.figures import check_plot
+    from perfmodel.base.files import check_writable
+    from perfmodel.workloads.links.figures import check_drawing
+
+    check_plot(output)
+    check_writable(output)
+    check_drawing(topology)
+
+
+def _loads(
+    topology: Topology,
+    operation: str,
+    algorithm: str | None,
+    members: list[int] | None,
+    size: int,
+    domain: int | None,
+) -> tuple[Schedule, NDArray[np.float64]]:
+    """Return the messages of an operation and the bytes over every link."""
+    from perfmodel.workloads.schedules.loads import operation_loads, operation_schedule
+
+    group = list(range(topology.device_count)) if members is None else members
+    messages = operation_schedule(topology, operation, algorithm, group, size, domain)
+    return messages, operation_loads(topology, messages, group)

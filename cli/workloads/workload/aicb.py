@@ -1,0 +1,304 @@
+"""``perfmodel workload aicb`` and ``aiob``: the files that AICB writes, in its own spellings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from perfmodel.base.errors import DataError, StrategyError
+from perfmodel.cli.group import Command
+from perfmodel.cli.shared import options
+from perfmodel.cli.shared.printing import activity, remark
+from perfmodel.cli.shared.types import FiniteRange, WholeRange
+
+if TYPE_CHECKING:
+    from perfmodel.hwprofiles import Hardware
+    from perfmodel.workloads.formats.aicb.aiob import AiobFile
+    from perfmodel.workloads.twins.aicb.arguments import AicbArguments
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+TIMES = "Computation times"
+ANY_OPTION = {"ignore_unknown_options": True, "allow_interspersed_args": True}
+
+
+def profile_option(function: Function) -> Function:
+    """Add the device whose times are predicted."""
+    return options.one_hardware_option(
+        section=TIMES,
+        text="Predict the times of this profile's device ('perfmodel hardware list'), in place "
+        "of --comp_filepath.",
+    )(function)
+
+
+def host_option(function: Function) -> Function:
+    """Add the host's time per call, which AIOB's measurements include."""
+    return options.option(
+        "--call-latency",
+        section=TIMES,
+        type=FiniteRange(min=0.0, max=1.0),
+        metavar="S",
+        help="Host time of a PyTorch call, which AIOB measures too [s]; 0: the device alone.  "
+        "[default: 40e-6]",
+    )(function)
+
+
+@click.command(
+    "aicb",
+    cls=Command,
+    context_settings=ANY_OPTION,
+    no_args_is_help=True,
+    short_help="Write what AICB writes.",
+)
+@click.argument("aicb_options", metavar="[AICB OPTION]...", nargs=-1, type=click.UNPROCESSED)
+@options.option(
+    "--compat",
+    section="Dialect",
+    type=click.Choice(["aicb", "corrected"]),
+    default="aicb",
+    show_default=True,
+    help="aicb: byte for byte as AICB, quirks included. corrected: the model's true "
+    "matrices, gradients and communication, with predicted times; needs --hardware.",
+)
+@profile_option
+@host_option
+@options.option(
+    "--num-query-groups",
+    section="Dialect",
+    type=WholeRange(1),
+    metavar="N",
+    help="Heads of keys and values of the corrected dialect.  [default: one per query head]",
+)
+@options.output_option(
+    "FILE", "File to write; - for stdout.  [default: AICB's name, here]", stdout=True
+)
+@options.verbosity_options
+def aicb_command(
+    aicb_options: tuple[str, ...],
+    compat: str,
+    hardware: str | None,
+    call_latency: float | None,
+    num_query_groups: int | None,
+    output: str | None,
+) -> None:
+    """Write the workload file that AICB writes for its own options, without a GPU.
+
+    AICB's options are taken in AICB's spellings, the whole command line too. Which file:
+    SimAI's training text (--frame=Megatron or DeepSeek), DeepSpeed's table
+    (--frame=DeepSpeed), or that of the module named, as workload_generator.MODULE.
+
+    \b
+    Main options of AICB:
+      --frame --world_size --tensor_model_parallel_size --pipeline_model_parallel
+      --expert_model_parallel_size --context-parallel-size --global_batch --micro_batch
+      --num_layers --seq_length --hidden_size --ffn_hidden_size --num_attention_heads
+      --max_position_embeddings --vocab_size --swiglu --use_flash_attn --moe_enable
+      --num_experts --moe_router_topk --enable_sequence_parallel
+      --recompute_activations --aiob_enable --comp_filepath …
+
+    \b
+    Examples:
+      # as AICB, with the times of its example file
+      perfmodel workload aicb --frame=Megatron --world_size=512 --num_layers=36 \\
+          --tensor_model_parallel_size=2 --global_batch=2048 --seq_length=1024 \\
+          --hidden_size=4096 --num_attention_heads=32 --vocab_size=50257 --swiglu \\
+          --use_flash_attn --aiob_enable --comp_filepath=Example.txt
+
+    \b
+      # the same with times predicted for an H100
+      perfmodel workload aicb … --aiob_enable --hardware dgx-h100 -o workload.txt
+
+    \b
+      # the true workload of any model ('perfmodel workload aicb --model X --help')
+      perfmodel workload aicb --model llama-3.1-8b --hardware dgx-h100 --devices 64 \\
+          --tp 2 --global-batch 128 --seq-len 8192 -o workload.txt
+
+    docs/workloads.md lists how the dialects differ.
+    """
+    from perfmodel.workloads.twins.aicb.arguments import parse_arguments
+
+    arguments = parse_arguments(aicb_options)
+    check_output(output)
+    if compat == "corrected":
+        text, name = _corrected(arguments, hardware, num_query_groups)
+        if call_latency is not None:
+            raise StrategyError("--call-latency is for AICB's own dialect and the aiob file")
+    else:
+        if num_query_groups is not None:
+            raise StrategyError("--num-query-groups is for --compat corrected; AICB has none")
+        if call_latency is not None and hardware is None:
+            raise StrategyError("--call-latency goes with --hardware, whose times it is part of")
+        text, name = _as_aicb(arguments, hardware, call_latency)
+    write_text(text, name if output is None else output)
+    if arguments.generator == "training" and not arguments.micro_batches:
+        remark(
+            f"note: ga is 0, so no layer is written: --global_batch={arguments.global_batch} is "
+            f"less than --micro_batch={arguments.micro_batch} on each of "
+            f"{arguments.data_parallel:,} replicas"
+        )
+
+
+@click.command(
+    "aiob", cls=Command, context_settings=ANY_OPTION, short_help="Predict AICB's computation file."
+)
+@click.argument("aicb_options", metavar="[AICB OPTION]...", nargs=-1, type=click.UNPROCESSED)
+@profile_option
+@host_option
+@options.option(
+    "--calibration",
+    section=options.OUTPUT,
+    metavar="FOLDER",
+    type=click.Path(),
+    help="Instead: turn the measured file named by --comp_filepath into tables for "
+    "'perfmodel compare' and 'perfmodel calibrate', in this folder; --hardware names its device.",
+)
+@options.output_option("FILE", "File to write.  [default: stdout]", stdout=True)
+@options.verbosity_options
+def aiob_command(
+    aicb_options: tuple[str, ...],
+    hardware: str | None,
+    call_latency: float | None,
+    calibration: str | None,
+    output: str | None,
+) -> None:
+    """Predict the computation file that AICB's AIOB would measure on a GPU.
+
+    AICB takes it as --comp_filepath. Times follow the model, the sequence and the device,
+    as they should; docs/workloads.md says how well.
+
+    \b
+    Examples:
+      perfmodel workload aiob --hardware dgx-h100 --num_layers=36 --hidden_size=4096 \\
+          --num_attention_heads=32 --seq_length=4096 --vocab_size=50257 --swiglu \\
+          --use_flash_attn --world_size=8 --tensor_model_parallel_size=2 -o h100.txt
+
+    \b
+      # a measured file becomes calibration data
+      perfmodel workload aiob --hardware dgx-a100 --num_layers=36 … \\
+          --comp_filepath=measured.txt --calibration tables/
+    """
+    from perfmodel.workloads.formats.aicb.aiob import format_aiob
+    from perfmodel.workloads.twins.aicb.arguments import parse_arguments
+
+    arguments = parse_arguments(aicb_options)
+    if hardware is None:
+        raise StrategyError("--hardware NAME is needed: the profile of the device")
+    check_output(output)
+    device = load_device(hardware)
+    if calibration is not None:
+        _write_calibration(arguments, hardware, Path(calibration))
+        return
+    write_text(
+        format_aiob(_predicted(arguments, device, call_latency)), "-" if output is None else output
+    )
+
+
+def _as_aicb(
+    arguments: AicbArguments, hardware: str | None, call_latency: float | None
+) -> tuple[str, str]:
+    """Return text and name of AICB's own file."""
+    from perfmodel.workloads.formats.aicb.aiob import read_aiob
+    from perfmodel.workloads.twins.aicb.generate import file_name, generate
+
+    computation = None
+    if hardware is not None:
+        if not arguments.aiob_enable:
+            raise StrategyError("--hardware predicts computation times; add --aiob_enable")
+        if arguments.comp_filepath is not None:
+            raise StrategyError("--hardware and --comp_filepath both give times; drop one")
+        computation = _predicted(arguments, load_device(hardware), call_latency)
+    elif arguments.aiob_enable and arguments.comp_filepath is not None:
+        computation = read_aiob(arguments.comp_filepath)
+    elif arguments.aiob_enable:
+        raise StrategyError(
+            "--aiob_enable needs computation times: --comp_filepath=FILE, or --hardware NAME "
+            "to predict them"
+        )
+    with activity("writing the workload"):
+        return generate(arguments, computation), file_name(arguments)
+
+
+def _corrected(
+    arguments: AicbArguments, hardware: str | None, query_groups: int | None
+) -> tuple[str, str]:
+    """Return text and name of the corrected dialect's file."""
+    from perfmodel.workloads.export.aicb import corrected_workload
+    from perfmodel.workloads.export.workload import projected_workload
+    from perfmodel.workloads.formats.aicb.text import format_aicb_text
+    from perfmodel.workloads.twins.aicb.generate import file_name
+    from perfmodel.workloads.twins.aicb.translation import model_of, strategy_of
+
+    if hardware is None:
+        raise StrategyError("--compat corrected needs --hardware NAME, whose times it predicts")
+    model = model_of(arguments, query_groups)
+    grid = strategy_of(arguments, model)
+    device = load_device(hardware)
+    with activity("projecting"):
+        workload = projected_workload(model, grid, device)
+        return format_aicb_text(corrected_workload(workload)), file_name(arguments)
+
+
+def _predicted(arguments: AicbArguments, device: Hardware, call_latency: float | None) -> AiobFile:
+    """Return predicted computation times."""
+    from perfmodel.workloads.twins.aicb.computation import CALL_LATENCY, predicted_computation
+
+    latency = CALL_LATENCY if call_latency is None else call_latency
+    with activity("predicting computation times"):
+        return predicted_computation(arguments, device, call_latency=latency)
+
+
+def _write_calibration(arguments: AicbArguments, device: str, folder: Path) -> None:
+    """Write the tables that a measured file becomes."""
+    from perfmodel.workloads.formats.aicb.aiob import read_aiob
+    from perfmodel.workloads.twins.aicb.measured import write_calibration_tables
+
+    if arguments.comp_filepath is None:
+        raise StrategyError("--calibration needs the measured file: --comp_filepath=FILE")
+    measured = read_aiob(arguments.comp_filepath)
+    make_folder(folder)
+    for path in write_calibration_tables(measured, arguments, device, folder).values():
+        remark(f"wrote {path}")
+
+
+def load_device(name: str, settings: Mapping[str, Any] | None = None) -> Hardware:
+    """Load one profile."""
+    from perfmodel.cli.shared.inputs import load_rows
+
+    (device,), _ = load_rows([name], settings or {}, {})
+    return device
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those around it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"cannot make the folder '{folder}': {error.strerror or error}") from None
+
+
+def check_output(output: str | None) -> None:
+    """Make sure, before long work, that the named file can be written."""
+    from perfmodel.base.files import check_writable
+
+    if output is not None and output != "-":
+        check_writable(output)
+
+
+def write_text(text: str, output: str) -> None:
+    """Write a file, or to stdout."""
+    from perfmodel.base.files import atomic_path
+
+    if output == "-":
+        click.echo(text, nl=False)
+        return
+    path = Path(output)
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(text.encode())
+    remark(f"wrote {path}")
+
+
+def is_projection(words: Sequence[str]) -> bool:
+    """Tell whether a command line describes a model of ours, not one in AICB's words."""
+    return any(word.partition("=")[0] in ("--model", "--config") for word in words)

@@ -1,0 +1,1 @@
+"""Kernels of the workloads wing: traces, links, twins of simulators."""

@@ -1,0 +1,1 @@
+"""Questions asked of results: where time goes, what it depends on, what it costs."""

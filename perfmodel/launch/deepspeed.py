@@ -1,0 +1,567 @@
+"""DeepSpeed: its configuration (JSON) and Megatron-DeepSpeed's arguments, written and read.
+
+Keys of the configuration are those of DeepSpeed's documentation (deepspeed.ai/docs/config-json,
+0.17 of 2025), arguments those of ``megatron/arguments.py`` of deepspeedai/Megatron-DeepSpeed
+(f1feb887 of 2025), whose ``examples_deepspeed`` write the configuration within the script, as here.
+ZeRO 2 and 3 go without a pipeline (``--no-pipeline-parallel``); sequences are shared by Ulysses'
+all-to-all (``--ds-sequence-parallel-size``), without tensor or pipeline parallelism
+(``megatron/core/parallel_state.py``); experts neither with a pipeline nor with ZeRO 3. A
+configuration alone, as other trainers use it, is read too: it says batches, sharding, precision.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from perfmodel.base.errors import StrategyError
+from perfmodel.base.files import json_object, key_line, read_text, shortened
+from perfmodel.base.precisions import FORMATS
+from perfmodel.launch.core_model import CoreWords, core_facts
+from perfmodel.launch.describe import Launch, has_experts
+from perfmodel.launch.megatron import read_devices, read_model
+from perfmodel.launch.offload import Switch, read_offload
+from perfmodel.launch.reading import finished, with_replicas
+from perfmodel.launch.recompute import (
+    METHODS,
+    RecomputeKeys,
+    method_limit,
+    read_layers,
+    write_layers,
+)
+from perfmodel.launch.settings import (
+    Choice,
+    Entry,
+    Keys,
+    Limit,
+    Number,
+    Settings,
+    Spelling,
+    Words,
+    read_choices,
+    read_numbers,
+    write_table,
+)
+from perfmodel.launch.shell import (
+    format_command,
+    format_comment,
+    heredocs,
+    parse_arguments,
+)
+from perfmodel.launch.stages import ONLY_EVEN
+from perfmodel.model.build import ModelSpec
+from perfmodel.model.presets import find_preset, load_model
+from perfmodel.software.facts import Run
+from perfmodel.software.framework import as_run
+
+TITLE = "DeepSpeed"
+PRESET = "megatron-deepspeed"
+PRESETS = (PRESET, "megatron-deepspeed-2021")
+TRAINER = ("plain-2024",)  # Hugging Face's
+FILE = "ds_config.json"
+LARGEST = 2**20  # B of a configuration
+
+# Argument of Hugging Face's Trainer, and of scripts around it -> Megatron-DeepSpeed's.
+TRAINERS: Mapping[str, str] = {
+    "per-device-train-batch-size": "micro-batch-size",
+    **dict.fromkeys(
+        ("model-max-length", "max-seq-length", "max-length", "block-size", "cutoff-len"),
+        "seq-length",
+    ),
+}
+
+NUMBERS = (
+    Number("tensor-model-parallel-size", "tensor_parallel"),
+    Number("pipeline-model-parallel-size", "pipeline_parallel"),
+    Number("ds-sequence-parallel-size", "context_parallel"),
+    Number("moe-expert-parallel-size", "expert_parallel"),
+)
+_MICRO, _GLOBAL = "train_micro_batch_size_per_gpu", "train_batch_size"
+_STEPS = "gradient_accumulation_steps"
+_STAGE, _MICS = "zero_optimization.stage", "zero_optimization.mics_shard_size"
+_FULL = {"deepspeed-activation-checkpointing": True}
+_RECOMPUTED = RecomputeKeys("recompute-method", "recompute-num-layers")
+
+CHOICES = (
+    Choice("sequence_parallel", (Spelling(False), Spelling(True, {"sequence-parallel": True}))),
+    Choice(
+        "context_parallel_kind",
+        (Spelling("all_to_all"),),
+        when=lambda launch: launch["context_parallel"] > 1,
+    ),
+    Choice("pipeline_schedule", (Spelling("1f1b"),)),
+    Choice("mapping", (Spelling("tensor-context-data-pipeline"),)),
+    Choice(
+        "zero_stage", tuple(Spelling(stage, {_STAGE: stage}) for stage in range(4)), {_STAGE: 0}
+    ),
+    Choice(
+        "recompute",
+        (
+            Spelling("none"),
+            Spelling("selective", {"recompute-granularity": "selective"}),
+            Spelling("full", {"recompute-granularity": "full"}, _FULL),
+            Spelling("full", {"checkpoint-activations": True}),
+        ),
+    ),
+    Choice(
+        "precision",
+        (
+            Spelling(
+                "bf16",
+                {"bf16.enabled": True, "data_types.grad_accum_dtype": "fp32"},
+                software={
+                    "gradient_accumulation": "separate",
+                    "gradient_bytes": 4.0,
+                    "gradient_reduce_bytes": 4.0,
+                },
+            ),
+            Spelling("bf16", {"bf16.enabled": True}),
+            Spelling("fp16", {"fp16.enabled": True}),
+        ),
+    ),
+)
+SOFTWARE = (
+    Choice(
+        "overlap_gradient_reduce",
+        (
+            Spelling(True, {"zero_optimization.overlap_comm": True}),
+            Spelling(False, {"zero_optimization.overlap_comm": False}),
+        ),
+    ),
+    Choice(
+        "flash_attention",
+        (
+            Spelling(True, {"use-flash-attn-v2": True}),
+            Spelling(False),
+            Spelling(True, {"use-flash-attn": True}),
+            Spelling(True, {"use-flash-attn-v1": True}),
+        ),
+    ),
+    Choice(
+        "dropout",
+        (
+            Spelling(False, {"hidden-dropout": "0.0"}, {"attention-dropout": "0.0"}),
+            Spelling(True, {"hidden-dropout": 0.1}, {"attention-dropout": 0.1}),
+        ),
+        {"hidden-dropout": 0.1},
+    ),
+)
+
+LIMITS = (
+    method_limit(*METHODS),
+    Limit(
+        ("context_parallel", "tensor_parallel", "pipeline_parallel"),
+        lambda launch: (
+            launch["context_parallel"] > 1
+            and launch["tensor_parallel"] * launch["pipeline_parallel"] > 1
+        ),
+        "its sequence parallelism goes with neither of the others",
+    ),
+    Limit(
+        ("zero_stage", "pipeline_parallel"),
+        lambda launch: launch["zero_stage"] > 1 and launch["pipeline_parallel"] > 1,
+        "with a pipeline it offers zero 0, 1",
+    ),
+    ONLY_EVEN,
+    Limit(
+        ("shard_group", "zero_stage"),
+        lambda launch: launch["shard_group"] > 0 and launch["zero_stage"] != 3,
+        "smaller shard sets (MiCS) are zero 3's",
+    ),
+    Limit(
+        ("expert_tensor_parallel", "tensor_parallel"),
+        lambda launch: (
+            launch.experts and launch["expert_tensor_parallel"] != launch["tensor_parallel"]
+        ),
+        "tensor parallelism cuts experts as the rest; without, all its ranks hold them whole",
+    ),
+    Limit(
+        ("expert_parallel", "data_parallel"),
+        lambda launch: launch["data_parallel"] % launch["expert_parallel"] != 0,
+        "expert ranks are data-parallel ranks: they have to divide them",
+    ),
+    Limit(
+        ("pipeline_parallel", "expert_parallel"),
+        lambda launch: launch.experts and launch["pipeline_parallel"] > 1,
+        "its pipeline has no experts",
+    ),
+    Limit(
+        ("zero_stage", "expert_parallel"),
+        lambda launch: launch.experts and launch["zero_stage"] == 3,
+        "with experts it offers zero 0, 1, 2",
+    ),
+)
+
+OFFLOADED = (
+    Switch("cpu-optimizer", ("offload_optimizer",)),
+    Switch(
+        "zero_optimization.offload_optimizer.device",
+        ("offload_optimizer",),
+        "zero_optimization.offload_optimizer.ratio",
+    ),
+    Switch("zero_optimization.offload_param.device", ("offload_parameters",)),
+)
+
+OVERLAPS = ("pipeline_read", "pipeline_write")
+
+WATCHED: Mapping[str, str] = {
+    "zero_optimization.offload_param.max_in_cpu": "parameters that stay in the host's memory "
+    "beside NVMe are not modelled",
+    "zero_optimization.zero_hpz_partition_size": "secondary shards (hpZ) are not modelled",
+    "zero_optimization.zero_quantized_weights": "quantised gathers are not modelled",
+    "zero_optimization.zero_quantized_gradients": "quantised gradients are not modelled",
+    "activation_checkpointing.cpu_checkpointing": "offloading is not modelled",
+    "activation_checkpointing.partition_activations": "saved activations are projected as whole",
+    "moe-train-capacity-factor": "dropped and padded tokens are not modelled",
+    "num-layers-per-virtual-pipeline-stage": "DeepSpeed's pipeline is not interleaved",
+    "mlp-type": "residual experts are not modelled",
+    "use-tutel": "Tutel's kernels are not modelled",
+    "rampup-batch-size": "the projection is that of the full batch",
+}
+
+# Megatron-Core's word -> the option, and what is said otherwise (`model_arguments`).
+SIZES = {
+    "num_layers": "num-layers",
+    "hidden_size": "hidden-size",
+    "ffn_hidden_size": "ffn-hidden-size",
+    "moe_ffn_hidden_size": "ffn-hidden-size",
+    "num_attention_heads": "num-attention-heads",
+    "num_query_groups": "num-key-value-heads",
+    "kv_channels": "kv-channels",
+    "num_moe_experts": "num-experts",
+    "moe_router_topk": "topk",
+    "max_position_embeddings": "max-position-embeddings",
+    "vocab_size": "vocab-size",
+}
+NORMS = {"RMSNorm": "rmsnorm", "LayerNorm": "layernorm"}
+# What it has no word for -> what to call it.
+ABSENT = {
+    "multi_latent_attention": "latent attention",
+    "qk_layernorm": "norms of queries and keys",
+    "softmax_type": "attention sinks",
+    "window_size": "sliding windows",
+    "moe_layer_freq": "dense layers among those with experts",
+    "moe_shared_expert_intermediate_size": "shared experts",
+    "moe_router_num_groups": "groups of experts",
+    "moe_router_enable_expert_bias": "a bias of the router",
+    "squared_relu": "squared ReLU",
+    "add_qkv_bias": "biases on queries to values only",
+    "mtp_num_layers": "modules that predict more tokens",
+}
+
+
+def model_arguments(launch: Launch) -> Keys:
+    """Return the options that describe the model.
+
+    Raises
+    ------
+    StrategyError
+        Megatron-DeepSpeed has no such model.
+    """
+    assert launch.model is not None
+    facts = core_facts(launch.model, TITLE, launch["sequence_length"])
+    for name, what in ABSENT.items():
+        if facts.get(name):
+            raise StrategyError(
+                f"{TITLE} cannot do {launch.model.name}: {what}; Megatron-DeepSpeed offers the "
+                "models of GPT and Llama"
+            )
+    keys: Keys = {option: facts[name] for name, option in SIZES.items() if name in facts}
+    keys |= {
+        "expert-interval": 1 if launch.experts else None,
+        "swiglu": facts["gated_linear_unit"] or None,
+        "normalization": NORMS[facts["normalization"]],
+        "disable-bias-linear": not facts["add_bias_linear"] or None,
+        "use-rotary-position-embeddings": facts["position_embedding_type"] == "rope" or None,
+        "untie-embeddings-and-output-weights": not facts["share_embeddings_and_output_weights"]
+        or None,
+        "make-vocab-size-divisible-by": launch.framework.pads_vocabulary_to,
+    }
+    return {key: value for key, value in keys.items() if value is not None}
+
+
+def keys_of(launch: Launch) -> Keys:
+    """Return all keys: of the configuration those with ``_`` or ``.``, the others options."""
+    keys: Keys = {
+        _GLOBAL: launch["global_batch_size"],
+        _MICRO: launch["micro_batch_size"],
+        _STEPS: launch.micro_batches,
+    }
+    keys |= write_table(launch, NUMBERS, CHOICES) | write_layers(launch, _RECOMPUTED)
+    if launch["shard_group"]:
+        keys[_MICS] = launch["shard_group"]
+    keys |= write_table(launch, (), SOFTWARE)
+    run = Run(launch["precision"], launch.experts, 1)
+    if (
+        run.precision == "bf16"
+        and as_run(launch.framework, run).gradient_bytes > FORMATS["bf16"].bytes
+    ):
+        keys["data_types.grad_accum_dtype"] = "fp32"  # else the type of the parameters
+    keys["micro-batch-size"] = launch["micro_batch_size"]
+    keys["global-batch-size"] = launch["global_batch_size"]
+    keys["seq-length"] = launch["sequence_length"]
+    keys["zero-stage"] = launch["zero_stage"]
+    keys[launch["precision"]] = True
+    if launch["pipeline_parallel"] == 1:
+        keys["no-pipeline-parallel"] = True
+    if not launch.experts:
+        del keys["moe-expert-parallel-size"]
+    elif launch["tensor_parallel"] > 1:
+        keys["enable-expert-tensor-parallelism"] = True
+    if launch["context_parallel"] == 1:
+        del keys["ds-sequence-parallel-size"]
+    if launch.model is not None:
+        keys |= model_arguments(launch)
+    return keys
+
+
+def of_configuration(key: str) -> bool:
+    """Tell whether a key stands in the configuration, not among the options."""
+    return "_" in key or "." in key
+
+
+def notes(launch: Launch) -> list[str]:
+    """Return what a user of this script should know."""
+    if launch.framework.name.partition("[")[0] == "megatron":
+        return [
+            "projected with Megatron-Core's overlap and fusions; Megatron-DeepSpeed has "
+            "overlap_comm, and no fused loss"
+        ]
+    return []
+
+
+def format_launch(launch: Launch, header: Sequence[str]) -> str:
+    """Return a script that writes the configuration and starts a run with it."""
+    keys = keys_of(launch)
+    configuration: dict[str, Any] = {}
+    for key, value in keys.items():
+        if of_configuration(key):
+            *sections, name = key.split(".")
+            inner = configuration
+            for section in sections:
+                inner = inner.setdefault(section, {})
+            inner[name] = value
+    options = {key: value for key, value in keys.items() if not of_configuration(key)}
+    lines = [
+        *header,
+        "Megatron-DeepSpeed (2025) with DeepSpeed's configuration. Data, tokenizer, learning rate, "
+        "number of iterations and checkpoints are yours to add; they may follow the script's name.",
+    ]
+    document = json.dumps(configuration, indent=2)
+    words = [
+        "deepspeed",
+        f"--num_nodes {launch.nodes}",
+        f"--num_gpus {launch.processes_per_node}",
+        "pretrain_gpt.py",
+        "--deepspeed",
+        f"--deepspeed_config {FILE}",
+    ]
+    script = f"cat > {FILE} <<'EOF'\n{document}\nEOF\n"
+    return format_comment(lines) + script + format_command(words, options, '"$@"')
+
+
+def recognises(text: str) -> bool:
+    """Tell whether a text looks like a configuration of DeepSpeed, or a script with one."""
+    if re.search(r"^\s*deepspeed\s|--deepspeed[ =]\S+\.json", text, re.MULTILINE):
+        return True
+    words = ("zero_optimization", _MICRO, "--deepspeed_config", "--ds-sequence-parallel-size")
+    return any(word in text for word in words)
+
+
+def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
+    """Return what a script, or a configuration alone, says.
+
+    Raises
+    ------
+    FormatError
+        Names the key or option and its line.
+    """
+    alone = text.lstrip().startswith("{")
+    settings = Settings(path, {}) if alone else parse_arguments(text, path)
+    documents = [(text, 0, path)]
+    if not alone:
+        inside = [(document, before, path) for document, before in heredocs(text)]
+        documents = [*_beside(settings, path), *inside]
+    for document, before, file in documents:
+        if document.lstrip().startswith("{"):
+            content = json_object(file, document, f'"{_GLOBAL}": 256')
+            for key, value in _flat(content, ""):
+                line = key_line(document, key.rpartition(".")[2]) + before
+                settings.entries[key] = Entry(None if value == "auto" else value, line)
+                settings.files[key] = file
+    trainer = _read_trainer(settings)
+    strategy = read_numbers(settings, NUMBERS)
+    _join(settings)
+    skipped = ("context_parallel_kind", "pipeline_schedule", "mapping")
+    spelled, facts = read_choices(settings, [x for x in CHOICES if x.field not in skipped])
+    strategy |= spelled
+    strategy |= read_layers(settings, _RECOMPUTED, strategy["recompute"])
+    if strategy["tensor_parallel"] == 1:
+        strategy["sequence_parallel"] = False
+    if strategy["context_parallel"] > 1:
+        strategy["context_parallel_kind"] = "all_to_all"
+    if "seq-length" in settings:
+        strategy["sequence_length"] = settings.whole("seq-length")
+    model = _trained(settings) if trainer else None
+    if "num-layers" in settings:
+        model = read_model(
+            Options(settings), "megatron-deepspeed", strategy.get("sequence_length", 1)
+        )
+    experts = has_experts(model)
+    cut = settings.flag("enable-expert-tensor-parallelism")
+    strategy["expert_tensor_parallel"] = strategy["tensor_parallel"] if experts and cut else 1
+    found, per_node = read_devices(settings)
+    devices = found or devices
+    strategy = with_replicas(settings, strategy, devices)
+    _read_batches(settings, strategy)
+    if _MICS in settings and strategy["zero_stage"] == 3:
+        strategy["shard_group"] = settings.whole(_MICS)
+    if not trainer:
+        facts["pads_vocabulary_to"] = settings.whole("make-vocab-size-divisible-by", 128)
+    strategy |= read_offload(settings, OFFLOADED)
+    overlaps = [settings.flag(f"zero_optimization.offload_optimizer.{key}") for key in OVERLAPS]
+    facts |= {"overlap_nvme": True} if any(overlaps) else {}
+    return finished(
+        settings,
+        strategy,
+        facts,
+        model,
+        devices=devices,
+        devices_per_node=per_node,
+        software=SOFTWARE,
+        presets=TRAINER if trainer else PRESETS,
+        watched=WATCHED,
+    )
+
+
+def _beside(settings: Settings, path: str) -> list[tuple[str, int, str]]:
+    """Return the configuration that a command names, where it lies beside its script."""
+    key = "deepspeed-config" if "deepspeed-config" in settings else "deepspeed"
+    name = settings.word(key)
+    if not name.endswith(".json"):
+        return []
+    file = Path(path).parent / name
+    try:
+        found = file.is_file()
+    except (OSError, ValueError):  # a name that none can have
+        found = False
+    if found:
+        settings.remark(f"with {shortened(name)} beside it")
+        return [(read_text(file, "a configuration of DeepSpeed", LARGEST), 0, str(file))]
+    return []
+
+
+def _read_trainer(settings: Settings) -> bool:
+    """Put arguments of Hugging Face's Trainer into Megatron-DeepSpeed's; tell whether they are.
+
+    Values ``auto`` of the configuration are the Trainer's arguments
+    (transformers/integrations/deepspeed.py).
+    """
+    entries = settings.entries
+    if "per-device-train-batch-size" not in entries and "model-name-or-path" not in entries:
+        return False
+    for key, entry in entries.items():
+        if isinstance(entry.value, Words) and entry.value[:1] in (("False",), ("false",)):
+            entries[key] = entry._replace(value=False)
+    for old, new in TRAINERS.items():
+        settings.rename(old, new)
+    entries.setdefault("micro-batch-size", Entry(8))
+    steps = entries.get("gradient-accumulation-steps", Entry(1))
+    if entries.get(_STEPS, Entry(None)).value is None:
+        entries[_STEPS] = steps
+    settings.read.add("gradient-accumulation-steps")
+    if settings.flag("gradient-checkpointing"):
+        entries["checkpoint-activations"] = Entry(value=True)
+    entries.setdefault("hidden-dropout", Entry("0.0"))
+    entries["use-flash-attn-v2"] = Entry(value=True)  # SDPA, if nothing else
+    return True
+
+
+def _trained(settings: Settings) -> ModelSpec | None:
+    name = settings.word("model-name-or-path")
+    preset = find_preset(name) if name else None
+    if preset is None:
+        settings.remark(f"model '{shortened(name)}' is not known here; --model names one")
+        return None
+    return load_model(preset)
+
+
+def _flat(content: Mapping[str, Any], prefix: str, depth: int = 0) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for key, value in content.items():
+        if isinstance(value, Mapping) and depth < 10:
+            found += _flat(value, f"{prefix}{key}.", depth + 1)
+        else:
+            found.append((prefix + key, value))
+    return found
+
+
+def _join(settings: Settings) -> None:
+    """Take from the options what the configuration leaves out."""
+    pairs = {"zero-stage": _STAGE, "micro-batch-size": _MICRO, "global-batch-size": _GLOBAL}
+    pairs |= {"bf16": "bf16.enabled", "fp16": "fp16.enabled"}
+    for option, key in pairs.items():
+        stated = settings.stated(option, flag=option in ("bf16", "fp16"))
+        if stated is None:
+            continue
+        other = settings.stated(key)
+        if other is None:
+            settings.entries[key] = settings.entries[option]._replace(value=stated)
+        elif str(other) != str(stated):
+            settings.remark(f"{settings.name(option)} {stated} is not {key} {other}, which counts")
+    if not settings.flag("bf16.enabled") and not settings.flag("fp16.enabled"):
+        settings.remark("no precision is enabled; projected as bf16")
+        settings.entries["bf16.enabled"] = Entry(True)
+
+
+def _read_batches(settings: Settings, strategy: Keys) -> None:
+    """Read the two batches; of three numbers in a configuration one may be left out."""
+    replicas = strategy.get("data_parallel")
+    micro = settings.whole(_MICRO) if _MICRO in settings else None
+    total = settings.whole(_GLOBAL) if _GLOBAL in settings else None
+    steps = settings.whole(_STEPS) if _STEPS in settings else None
+    if micro is None and replicas and total and steps and total % (replicas * steps) == 0:
+        micro = total // (replicas * steps)
+    if total is None and replicas and micro:
+        total = micro * replicas * (steps or 1)
+    if micro is not None:
+        strategy["micro_batch_size"] = micro
+    if total is not None:
+        strategy["global_batch_size"] = total
+    if micro and total and steps and replicas and micro * steps * replicas != total:
+        raise settings.wrong(
+            _STEPS,
+            f"{total // (micro * replicas)} of {micro} sequences on {replicas} replicas to make "
+            f"{_GLOBAL} {total}",
+        )
+
+
+class Options(CoreWords):
+    """Megatron-Core's words as Megatron-DeepSpeed's options."""
+
+    def key(self, name: str) -> str:
+        """Return the option for a word."""
+        return SIZES.get(name, name.replace("_", "-"))
+
+    def flag(self, name: str) -> bool:
+        """Tell whether a switch is on."""
+        if name == "add_bias_linear":
+            return not self.settings.flag("disable-bias-linear")
+        if name == "share_embeddings_and_output_weights":
+            return not self.settings.flag("untie-embeddings-and-output-weights")
+        return name == "gated_linear_unit" and self.settings.flag("swiglu")
+
+    def size(self, name: str, default: int | None = None) -> int:
+        """Return a whole number."""
+        found = super().size(name, default)
+        return 0 if name == "num_moe_experts" and found == 1 else found
+
+    def word(self, name: str, default: str) -> str:
+        """Return a word."""
+        if name == "position_embedding_type":
+            rotary = self.settings.flag("use-rotary-position-embeddings")
+            return "rope" if rotary else "learned_absolute"
+        return super().word(name, default)

@@ -1,0 +1,713 @@
+"""MaxText's configuration (YAML), written and read.
+
+Keys, defaults and rules are those of ``src/maxtext/configs/base.yml`` (AI-Hypercomputer/maxtext,
+000b810b of 2026), on which a file rests by its ``base_config``. Every axis of the mesh has a
+degree within a slice (``ici_``: a TPU slice, an NVLink domain) and one across slices (``dcn_``).
+``data`` replicates parameters (with ``shard_optimizer_over_data`` ZeRO 1), ``fsdp`` shards them
+(ZeRO 3), and so do ``context`` and ``expert``, which also are batch axes; ``tensor_sequence`` is
+tensor parallelism that shards the sequence between products. The pipeline runs all micro-batches
+forward and then, by differentiation, backward (GPipe); with repeats its stages hold several chunks.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from perfmodel.base.errors import FormatError
+from perfmodel.launch.describe import (
+    Launch,
+    beyond_common,
+    has_experts,
+    known_as,
+)
+from perfmodel.launch.reading import finished
+from perfmodel.launch.recompute import method_limit
+from perfmodel.launch.settings import (
+    Choice,
+    Keys,
+    Limit,
+    Number,
+    Settings,
+    Spelling,
+    read_choices,
+    read_numbers,
+    write_table,
+)
+from perfmodel.launch.shell import format_comment
+from perfmodel.launch.stages import ONLY_EVEN
+from perfmodel.launch.tree import format_yaml, parse_yaml
+from perfmodel.model.build import ModelSpec, dense_model, moe_model
+from perfmodel.model.presets import find_preset, load_model
+from perfmodel.software.framework import FRAMEWORKS
+from perfmodel.software.recompute import OFFLOADED_POLICIES, SAVING_POLICIES
+from perfmodel.training.memory import INPUT, waiting_share
+
+TITLE = "MaxText"
+PRESET = "maxtext"
+PRESETS = ("maxtext",)
+
+_BATCH = "per_device_batch_size"
+_STEPS = "gradient_accumulation_steps"
+_MICRO = "num_pipeline_microbatches"
+_REPEATS = "num_pipeline_repeats"
+_LAYERS = "num_layers_per_pipeline_stage"
+_STRATEGY = "context_parallel_strategy"
+_OPTIMIZER = "shard_optimizer_over_data"
+_BY_CORES = ("v2", "v3", "v4", "v5p")  # topologies named by cores, two of a chip
+
+NUMBERS = (Number("max_target_length", "sequence_length", 2048),)
+
+TENSORS = {
+    "save_qkv_proj": ("query_proj", "key_proj", "value_proj"),
+    "save_context": ("context",),
+    "save_out_proj": ("out_proj",),
+    "save_mlpwi": ("mlpwi_0", "mlpwi_1"),
+    "save_mlpwo": ("mlpwo",),
+}
+"""Outputs -> tensors of the policy custom, each remat, device or offload (base.yml)."""
+FUSED = {"save_qkv_proj": "qkv_proj", "save_mlpwi": "mlpwi"}
+"""Outputs -> their tensor where one product makes all of them."""
+CHOICES = (
+    Choice(
+        "sequence_parallel",
+        (Spelling(True),),
+        when=lambda launch: launch["tensor_parallel"] > 1,
+    ),
+    Choice(
+        "context_parallel_kind",
+        (
+            Spelling("all_gather", {_STRATEGY: "all_gather"}),
+            Spelling("ring", {_STRATEGY: "ring"}),
+            Spelling("all_to_all", {_STRATEGY: "ulysses"}),
+        ),
+        {_STRATEGY: "all_gather"},
+        lambda launch: launch["context_parallel"] > 1,
+    ),
+    Choice(
+        "pipeline_schedule",
+        (Spelling("gpipe"), Spelling("interleaved")),
+        when=lambda launch: launch["pipeline_parallel"] > 1,
+    ),
+    Choice("mapping", (Spelling("tensor-context-data-pipeline"),)),
+    Choice(
+        "zero_stage",
+        (Spelling(3), Spelling(0), Spelling(1, {_OPTIMIZER: True})),
+    ),
+    Choice(
+        "recompute",
+        (
+            Spelling("full", {"remat_policy": "full"}),
+            *(
+                Spelling(
+                    "selective", {"remat_policy": name}, software={"selective_recompute": words}
+                )
+                for name, words in SAVING_POLICIES.items()
+            ),
+        ),
+        {"remat_policy": "full"},
+    ),
+    Choice(
+        "precision",
+        (
+            Spelling("bf16", {"dtype": "bfloat16", "quantization": ""}),
+            Spelling("fp8", {"dtype": "bfloat16", "quantization": "fp8"}),
+            Spelling("mxfp8", {"dtype": "bfloat16", "quantization": "te_mxfp8"}),
+            Spelling("fp8", {"dtype": "bfloat16", "quantization": "nanoo_fp8"}),
+            Spelling("fp8", {"dtype": "bfloat16", "quantization": "fp8_full"}),
+            Spelling(
+                "fp8",
+                {"dtype": "bfloat16", "quantization": "te_fp8_delayedscaling"},
+                software={"scaling": "delayed"},
+            ),
+            Spelling(
+                "fp8",
+                {"dtype": "bfloat16", "quantization": "te_fp8_currentscaling"},
+                software={"scaling": "current"},
+            ),
+        ),
+        {"dtype": "bfloat16", "quantization": ""},
+    ),
+)
+_RING = "use_ring_of_experts"
+SOFTWARE = (
+    Choice(
+        "expert_dispatch",
+        (
+            Spelling("all_to_all", {"sparse_matmul": True, _RING: False}),
+            Spelling("all_gather", {"sparse_matmul": True, _RING: True}),
+            Spelling("einsum", {"sparse_matmul": False}),
+            Spelling("einsum", {"sparse_matmul": False, _RING: True}),
+        ),
+        {"sparse_matmul": True, _RING: False},
+        lambda launch: launch.experts or launch.model is None,
+    ),
+    Choice(
+        "routing",
+        (
+            Spelling("balanced", {"use_random_routing": False}),
+            Spelling("uniform", {"use_random_routing": True}),
+        ),
+        {"use_random_routing": False},
+        lambda launch: launch.experts or launch.model is None,
+    ),
+)
+# Numbers of experts: key -> fact; what is not positive is the fact's own value.
+EXPERT_NUMBERS = {
+    "capacity_factor": "capacity_factor",
+    "ragged_buffer_factor": "expert_buffer",
+    "wi_tile_fwd_batch_seq": "expert_tile_rows",
+}
+
+
+def _fsdp(launch: Launch) -> int:
+    """Return the fsdp degree; 0 where there is none that fits."""
+    if launch["zero_stage"] != 3:
+        return 1
+    shard = launch["shard_group"] or launch.replicas
+    others = launch["context_parallel"] * launch["expert_parallel"]
+    return int(shard // others) if shard % others == 0 else 0
+
+
+LIMITS = (
+    method_limit(),
+    Limit(
+        ("zero_stage", "context_parallel", "expert_parallel"),
+        lambda launch: (
+            launch["zero_stage"] < 3 and launch["context_parallel"] * launch["expert_parallel"] > 1
+        ),
+        "context and expert ranks share parameters, as zero 3 does",
+    ),
+    Limit(
+        ("shard_group", "zero_stage"),
+        lambda launch: launch["shard_group"] > 0 and launch["zero_stage"] == 1,
+        "its optimizer is sharded over all replicas, with zero 1",
+    ),
+    Limit(
+        ("expert_tensor_parallel", "tensor_parallel"),
+        lambda launch: (
+            launch.experts and launch["expert_tensor_parallel"] != launch["tensor_parallel"]
+        ),
+        "tensor parallelism cuts experts as the rest",
+    ),
+    Limit(
+        ("expert_parallel", "data_parallel"),
+        lambda launch: launch["data_parallel"] % launch["expert_parallel"] != 0,
+        "expert ranks are ranks of the batch: they have to divide data parallelism",
+    ),
+    Limit(
+        ("shard_group", "context_parallel", "expert_parallel"),
+        lambda launch: _fsdp(launch) == 0,
+        "context and expert ranks share a shard set: it has to be a multiple of them",
+    ),
+    Limit(
+        ("pipeline_parallel", "virtual_pipeline"),
+        lambda launch: (
+            launch["pipeline_parallel"] > 1
+            and launch.model is not None
+            and (
+                launch.model.num_layers % (launch["pipeline_parallel"] * launch["virtual_pipeline"])
+                != 0
+                or len(launch.model.layer_kinds()[0]) > 1
+            )
+        ),
+        "stages hold equally many layers, all of one kind",
+    ),
+    ONLY_EVEN,
+    Limit(
+        ("micro_batch_group",),
+        lambda launch: launch["micro_batch_group"] > 0,
+        "its repeats take as many micro-batches as there are stages",
+    ),
+    Limit(
+        ("global_batch_size", "pipeline_parallel"),
+        lambda launch: (
+            launch["pipeline_parallel"] > 1
+            and launch.micro_batches % launch["pipeline_parallel"] != 0
+        ),
+        "micro-batches have to be a multiple of the stages",
+    ),
+)
+
+WATCHED: Mapping[str, str] = {
+    "optimizer_memory_host_offload": "say it with --offload-optimizer, on a machine whose host is "
+    "known",
+    "parameter_memory_host_offload": "say it with --offload-parameters, on a machine whose host is "
+    "known",
+    "capacity_factor": "counts where sparse_matmul is false and a model has experts",
+    "use_ragged_sort": "permutations are projected over the whole buffer",
+    "merge_gating_gmm": "both products into an expert are projected as one",
+    "weight_dtype": "parameters are projected in fp32, with casts to bf16",
+    "use_batch_split_schedule": "expert exchanges are projected without overlap",
+    "num_moe_token_chunks": "expert exchanges are projected without overlap",
+    "pipeline_fsdp_ag_once": "parameters are gathered for every micro-batch",
+    "pipeline_parallel_layers": "all layers are projected in the pipeline",
+    "pipeline_delay_activation_forwarding": "stages are projected without delay",
+    "ici_fsdp_transpose_parallelism": "sharding on a second axis is not modelled",
+    "dcn_fsdp_transpose_parallelism": "sharding on a second axis is not modelled",
+    "ici_sequence_parallelism": "projected without it; ici_context_parallelism is modelled",
+    "ici_autoregressive_parallelism": "is for inference",
+    "ici_context_autoregressive_parallelism": "is for inference",
+    "dcn_diloco_parallelism": "DiLoCo is not modelled",
+    "ici_diloco_parallelism": "DiLoCo is not modelled",
+    "override_model_config": "the model is projected as its name says",
+    "global_parameter_scale": "the model is projected as its sizes say",
+    "ici_tensor_transpose_parallelism": "sharding on a second axis is not modelled",
+    "dcn_tensor_transpose_parallelism": "sharding on a second axis is not modelled",
+    "dcn_sequence_parallelism": "projected without it; dcn_context_parallelism is modelled",
+    "dcn_autoregressive_parallelism": "is for inference",
+    "fused_qkv": "products are projected as MaxText's defaults",
+}
+
+# src/maxtext/configs/models/*.yml -> preset; other names are tried as they are.
+MODELS: Mapping[str, str] = {
+    "llama2-7b": "llama-2-7b",
+    "llama2-13b": "llama-2-13b",
+    "llama2-70b": "llama-2-70b",
+    "llama3-8b": "llama-3-8b",
+    "llama3-70b": "llama-3-70b",
+    "llama3.1-8b": "llama-3.1-8b",
+    "llama3.1-70b": "llama-3.1-70b",
+    "llama3.1-405b": "llama-3.1-405b",
+    "llama3.3-70b": "llama-3.3-70b",
+    "mistral-7b": "mistral-7b",
+    "mixtral-8x7b": "mixtral-8x7b",
+    "mixtral-8x22b": "mixtral-8x22b",
+    "deepseek2-236b": "deepseek-v2",
+    "deepseek3-671b": "deepseek-v3",
+    "kimi-k2-1t": "kimi-k2",
+    "gemma2-2b": "gemma-2-2b",
+    "gemma2-9b": "gemma-2-9b",
+    "gemma2-27b": "gemma-2-27b",
+    "gemma3-4b": "gemma-3-4b",
+    "gemma3-12b": "gemma-3-12b",
+    "gemma3-27b": "gemma-3-27b",
+    "qwen3-0.6b": "qwen3-0.6b",
+    "qwen3-4b": "qwen3-4b",
+    "qwen3-8b": "qwen3-8b",
+    "qwen3-14b": "qwen3-14b",
+    "qwen3-32b": "qwen3-32b",
+    "qwen3-30b-a3b": "qwen3-30b-a3b",
+    "qwen3-235b-a22b": "qwen3-235b-a22b",
+    "gpt-oss-20b": "gpt-oss-20b",
+    "gpt-oss-120b": "gpt-oss-120b",
+    "gpt3-175b": "gpt3-175b",
+}
+# Axes of the mesh, innermost first.
+AXES = ("tensor_sequence", "context", "expert", "fsdp", "data", "pipeline")
+
+
+def degrees(launch: Launch) -> dict[str, int]:
+    """Return the degree of every axis of the mesh."""
+    fsdp = _fsdp(launch)
+    return {
+        "tensor_sequence": launch["tensor_parallel"],
+        "context": launch["context_parallel"],
+        "expert": launch["expert_parallel"],
+        "fsdp": fsdp,
+        "data": launch["data_parallel"] // (fsdp * launch["expert_parallel"]),
+        "pipeline": launch["pipeline_parallel"],
+    }
+
+
+def keys_of(launch: Launch) -> Keys:
+    """Return all keys that say what a launch is."""
+    keys: Keys = {"base_config": "base.yml", **_model_keys(launch.model)}
+    keys |= write_table(launch, NUMBERS, ())
+    pipeline, virtual = launch["pipeline_parallel"], launch["virtual_pipeline"]
+    if pipeline > 1:
+        keys[_BATCH] = _fraction(launch["global_batch_size"], launch.devices)
+        keys[_MICRO] = launch.micro_batches
+        keys[_REPEATS] = virtual
+        if launch.model is not None:
+            keys[_LAYERS] = launch.model.num_layers // (pipeline * virtual)
+    else:
+        ranks = launch["tensor_parallel"] * launch["context_parallel"]
+        keys[_BATCH] = _fraction(launch["micro_batch_size"], ranks)
+        keys[_STEPS] = launch.micro_batches
+    left = launch.domain or launch.devices
+    for axis, degree in degrees(launch).items():
+        inside = math.gcd(degree, left)
+        left //= inside
+        keys[f"ici_{axis}_parallelism"] = inside
+        keys[f"dcn_{axis}_parallelism"] = degree // inside
+    return keys | write_table(launch, (), (*CHOICES, *SOFTWARE)) | _expert_numbers(launch)
+
+
+def _expert_numbers(launch: Launch) -> Keys:
+    """Return the numbers of experts that are not the preset's."""
+    own = FRAMEWORKS[PRESET]
+    return {
+        key: getattr(launch.framework, fact)
+        for key, fact in EXPERT_NUMBERS.items()
+        if launch.experts and getattr(launch.framework, fact) != getattr(own, fact)
+    }
+
+
+def _fraction(sequences: int, devices: int) -> int | float:
+    return sequences // devices if sequences % devices == 0 else sequences / devices
+
+
+def _spelled(model: ModelSpec) -> bool:
+    """Tell whether keys of base.yml describe a model: layers alike, as in Llama or Mixtral."""
+    if beyond_common(model):
+        return False
+    layer = model.layers[0]
+    attention, mlp = layer.attention, layer.mlp
+    return (
+        len(model.layer_kinds()[0]) == 1
+        and attention.kind == "full"
+        and not (attention.qkv_bias or attention.qk_norm or attention.sinks)
+        and (mlp.gated, mlp.activation, mlp.bias) == (True, "silu", False)
+        and not (mlp.shared_intermediate_size or mlp.router_bias)
+        and (layer.norm, layer.norms, layer.parallel_block) == ("rms", 2, False)
+        and model.position_embedding == "rope"
+        and not model.mtp_layers
+    )
+
+
+def _model_keys(model: ModelSpec | None) -> Keys:
+    name = known_as(model, MODELS)
+    if name:
+        assert model is not None
+        count = len(model.mtp_layers)
+        modules = {"mtp_num_layers": count} if count else {}
+        return {"model_name": name} | modules
+    if model is None or not _spelled(model):
+        return {}
+    attention, mlp = model.layers[0].attention, model.layers[0].mlp
+    routed = mlp.kind == "moe"
+    keys: Keys = {
+        "model_name": "default",
+        "decoder_block": "mixtral" if routed else "llama2",
+        "base_emb_dim": model.hidden_size,
+        "base_num_decoder_layers": model.num_layers,
+        "base_num_query_heads": attention.heads,
+        "base_num_kv_heads": attention.key_value_heads,
+        "head_dim": attention.head_dim,
+        "base_mlp_dim": mlp.expert_intermediate_size if routed else mlp.intermediate_size,
+        "mlp_activations": ["silu", "linear"],
+        "vocab_size": model.vocab_size,
+        "logits_via_embedding": model.tied_embeddings,
+    }
+    if routed:
+        keys |= {
+            "base_moe_mlp_dim": mlp.expert_intermediate_size,
+            "num_experts": mlp.experts,
+            "num_experts_per_tok": mlp.experts_per_token,
+        }
+    return keys
+
+
+def notes(launch: Launch) -> list[str]:
+    """Return what a user of this file should know."""
+    found = []
+    if launch.model is not None and not _model_keys(launch.model):
+        found.append(f"MaxText has no model_name for {launch.model.name}: it is yours to add")
+    if launch["virtual_pipeline"] > 1:
+        found.append(
+            "MaxText's repeated pipeline keeps the inputs of all micro-batches; projected: an "
+            "interleaved 1F1B"
+        )
+    return found
+
+
+def format_launch(launch: Launch, header: Sequence[str]) -> str:
+    """Return a configuration that rests on MaxText's base.yml."""
+    lines = [
+        *header,
+        "A configuration of MaxText (2026), beside its base.yml:",
+        "  python3 -m maxtext.trainers.pre_train.train THIS.yml run_name=… base_output_directory=…",
+        "Data, tokenizer, learning rate, number of steps and checkpoints are yours to add.",
+    ]
+    return format_comment(lines) + format_yaml(keys_of(launch))
+
+
+def recognises(text: str) -> bool:
+    """Tell whether a text looks like a configuration of MaxText."""
+    words = ("ici_", "dcn_", "per_device_batch_size", "max_target_length", "remat_policy")
+    return sum(word in text for word in words) >= 2
+
+
+def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
+    """Return what a YAML file, or words such as ``ici_fsdp_parallelism=8``, say.
+
+    Raises
+    ------
+    FormatError
+        Names the key and its line.
+    """
+    return launch_of(parse_yaml(text, path), devices)
+
+
+def launch_of(settings: Settings, devices: int = 0) -> Launch:
+    """Return what MaxText's keys say; `devices`: 0 where unknown."""
+    _old_names(settings)
+    words, waiting = _read_policy(settings)
+    strategy = read_numbers(settings, NUMBERS)
+    skipped = ("zero_stage", "pipeline_schedule")
+    spelled, facts = read_choices(settings, [x for x in CHOICES if x.field not in skipped])
+    strategy |= spelled
+    if words:
+        facts["selective_recompute"] = " ".join(words)
+        strategy["recompute"] = "selective"
+    model = _read_model(settings)
+    routed = model is None or has_experts(model)
+    if routed:
+        facts |= _read_experts(settings)
+    found, domain = _mesh(settings, _topology(settings) or devices)
+    tensor = max(found["tensor_sequence"], 1) * max(found["tensor"], 1)
+    strategy |= {
+        "tensor_parallel": tensor,
+        "sequence_parallel": tensor > 1,
+        "context_parallel": max(found["context"], 1),
+        "pipeline_parallel": max(found["pipeline"], 1),
+        "expert_parallel": max(found["expert"], 1),
+        "expert_tensor_parallel": tensor if has_experts(model) else 1,
+    }
+    sharded = found["fsdp"] != 1
+    strategy["zero_stage"] = 3 if sharded else int(settings.flag(_OPTIMIZER))
+    if found["context"] * found["expert"] > 1:
+        strategy["zero_stage"] = 3
+    total = 0
+    if all(degree > 0 for degree in found.values()):
+        replicas = found["data"] * found["fsdp"] * found["expert"]
+        strategy["data_parallel"] = replicas
+        total = replicas * tensor * found["context"] * found["pipeline"]
+        if strategy["zero_stage"] == 3 and found["data"] > 1:
+            strategy["shard_group"] = found["fsdp"] * found["expert"] * found["context"]
+    else:
+        settings.remark(
+            "an axis of the mesh takes what is left of the devices, and the file does not say how "
+            "many there are"
+        )
+    _read_batches(settings, strategy, total)
+    _read_stages(settings, strategy, model)
+    if waiting and model is None:
+        settings.remark("the model is not known: all that is kept is taken to wait in the host")
+    if waiting:
+        framework = FRAMEWORKS[PRESET]
+        strategy["offload_activations"] = (
+            1.0 if model is None else waiting_share(model, framework, words, waiting)
+        )
+    return finished(
+        settings,
+        strategy,
+        facts,
+        model,
+        devices=total,
+        domain=domain if total else 0,
+        software=SOFTWARE if routed else (),
+        presets=PRESETS,
+        watched=WATCHED,
+    )
+
+
+def _read_policy(settings: Settings) -> tuple[list[str], list[str]]:
+    """Return the outputs that a policy saves of its own, and what of them the host holds.
+
+    The policy is left as one that CHOICES have.
+    """
+    policy = settings.word("remat_policy", "full")
+    if policy == "minimal_flash":  # until 2025
+        settings.entries["remat_policy"] = settings.entries["remat_policy"]._replace(
+            value="minimal_with_context"
+        )
+    if policy not in (*OFFLOADED_POLICIES, "custom"):
+        return [], []
+    settings.entries["remat_policy"] = settings.entries["remat_policy"]._replace(value="full")
+    if policy != "custom":
+        words = OFFLOADED_POLICIES[policy].split()
+        return words, words
+    places = {word: _place(settings, word) for word in TENSORS}
+    saved = [word for word, place in places.items() if place != "remat"]
+    waiting = [word for word, place in places.items() if place == "offload"]
+    if settings.word(INPUT, "device") == "offload":
+        waiting.append(INPUT)
+    return saved, waiting
+
+
+def _place(settings: Settings, word: str) -> str:
+    """Return where the tensors of an output wait: remat, device or offload.
+
+    Raises
+    ------
+    FormatError
+        It is none of them.
+    """
+    keys = [*TENSORS[word], *([FUSED[word]] if word in FUSED else [])]
+    found = [settings.word(key, "remat") for key in keys]
+    for key, place in zip(keys, found, strict=True):
+        if place not in ("remat", "device", "offload"):
+            raise settings.wrong(key, "one of remat, device, offload")
+    if word in FUSED and found[-1] != "remat":
+        return found[-1]
+    apart = found[: len(TENSORS[word])]
+    if len(set(apart)) > 1:
+        settings.remark(f"{', '.join(TENSORS[word])}: projected alike, as {apart[0]}")
+    return apart[0]
+
+
+def _read_experts(settings: Settings) -> Keys:
+    """Read the numbers of experts; a capacity counts in products with masks alone (moe.py)."""
+    settings.rename("tile_batch_seq", "wi_tile_fwd_batch_seq")  # up to 2025
+    sparse = settings.silent("sparse_matmul") or settings.flag("sparse_matmul")
+    facts: Keys = {}
+    for key, fact in EXPERT_NUMBERS.items():
+        if (sparse and key == "capacity_factor") or key not in settings.entries:
+            continue
+        if not re.fullmatch(r"-.*|0(\.0*)?", str(settings.stated(key))):
+            facts[fact] = settings.number(key, 0.0)
+    return facts
+
+
+def _old_names(settings: Settings) -> None:
+    """Put today's names in place of those up to 2023."""
+    if "base_num_heads" in settings.entries:
+        for name in ("base_num_query_heads", "base_num_kv_heads"):
+            settings.entries.setdefault(name, settings.entries["base_num_heads"])
+        settings.read.add("base_num_heads")
+    settings.rename("scale", "global_parameter_scale")
+
+
+def _topology(settings: Settings) -> int:
+    """Return the chips of ``compile_topology``, such as v5e-256, on all its slices; 0 without."""
+    word = settings.word("compile_topology", "")
+    found = re.fullmatch(r"(v\d+[a-z]*)-(\d{1,6})", word)
+    if not found:
+        return 0
+    count = int(found[2]) * settings.whole("compile_topology_num_slices", 1)
+    return count // 2 if found[1] in _BY_CORES else count
+
+
+def _mesh(settings: Settings, devices: int) -> tuple[dict[str, int], int]:
+    """Return the degree of every axis, 0 where it cannot be known, and the devices of a slice.
+
+    Raises
+    ------
+    FormatError
+        Two axes take what is left, or nothing is left for one.
+    """
+    axes = (*AXES, "tensor")
+    names = {net: [f"{net}_{axis}_parallelism" for axis in axes] for net in ("ici", "dcn")}
+    stated = {net: [_one(settings, key) for key in keys] for net, keys in names.items()}
+    for net, keys in names.items():
+        left = [key for key, degree in zip(keys, stated[net], strict=True) if degree == 0]
+        if len(left) > 1:
+            raise settings.contradiction("only one axis can take what is left", *left)
+    if devices:
+        product = math.prod(degree for each in stated.values() for degree in each if degree)
+        if devices % product:
+            keys = [key for key in (*names["ici"], *names["dcn"]) if settings.stated(key)]
+            raise settings.contradiction(
+                f"{devices} devices: should be a multiple of the degrees' product {product}", *keys
+            )
+        rest = devices // product
+        # What is left goes within a slice where an axis there takes it: then there is one slice.
+        for net in ("ici", "dcn"):
+            if 0 in stated[net]:
+                stated[net][stated[net].index(0)] = rest
+                rest = 1
+    pairs = zip(axes, stated["ici"], stated["dcn"], strict=True)
+    return {axis: inner * outer for axis, inner, outer in pairs}, math.prod(stated["ici"])
+
+
+def _one(settings: Settings, key: str) -> int:
+    """Return one degree of an axis; 0 for what is left of the devices."""
+    default = {"ici_fsdp_parallelism": -1, "dcn_data_parallelism": -1}.get(key, 1)
+    degree = settings.whole(key, default, -1)
+    if degree == 0:
+        raise settings.wrong(key, "a degree, or -1 for what is left")
+    return max(degree, 0)
+
+
+def _read_batches(settings: Settings, strategy: Keys, devices: int) -> None:
+    """Read micro- and global batch from the sequences of a device."""
+    each = settings.number(_BATCH, 12.0)
+    steps = settings.whole(_STEPS, 1)
+    if strategy["pipeline_parallel"] == 1:
+        micro = each * strategy["tensor_parallel"] * strategy["context_parallel"]
+        strategy["micro_batch_size"] = _sequences(settings, micro)
+        if devices:
+            total = strategy["micro_batch_size"] * strategy["data_parallel"] * steps
+            strategy["global_batch_size"] = total
+        return
+    stages = strategy["pipeline_parallel"]
+    stated = settings.whole(_MICRO, -1, -1)
+    count = stages if stated < 1 else stated
+    if not devices:
+        return
+    total = _sequences(settings, each * devices)
+    if total % (count * strategy["data_parallel"]):
+        raise settings.wrong(
+            _MICRO, f"a divisor of the {total // strategy['data_parallel']} sequences of a replica"
+        )
+    strategy["global_batch_size"] = total * steps
+    strategy["micro_batch_size"] = total // (count * strategy["data_parallel"])
+    if steps > 1:
+        settings.remark(f"{_STEPS} {steps}: projected as one pass of the pipeline")
+
+
+def _sequences(settings: Settings, number: float) -> int:
+    found = round(number)
+    if found < 1 or abs(found - number) > 1e-6 * found:
+        raise settings.wrong(_BATCH, "a whole number of sequences on a replica, not parts of one")
+    return found
+
+
+def _read_stages(settings: Settings, strategy: Keys, model: ModelSpec | None) -> None:
+    stages = strategy["pipeline_parallel"]
+    repeats = settings.whole(_REPEATS, -1, -1)
+    per_stage = settings.whole(_LAYERS, 1)
+    if stages == 1:
+        return
+    if repeats < 1:
+        if model is None or model.num_layers % (stages * per_stage):
+            raise FormatError(
+                f"{settings.path}: {_REPEATS} is needed, or {_LAYERS} that divides the layers of "
+                "a stage of a known model"
+            )
+        repeats = model.num_layers // (stages * per_stage)
+    strategy["virtual_pipeline"] = repeats
+    strategy["pipeline_schedule"] = "interleaved" if repeats > 1 else "gpipe"
+
+
+def _read_model(settings: Settings) -> ModelSpec | None:
+    name = settings.word("model_name", "default")
+    if name != "default":
+        preset = find_preset(MODELS.get(name, name))
+        if preset is None:
+            settings.remark(f"model_name '{name}' is not known here; --model names one")
+        if preset is None:
+            return None
+        model = load_model(preset, mtp="stated")
+        modules = settings.whole("mtp_num_layers", 0, 0)
+        return replace(model, mtp_layers=model.layers[-1:] * modules)
+    if "base_emb_dim" not in settings:
+        return None
+    shared: dict[str, Any] = {
+        "layers": settings.whole("base_num_decoder_layers", 16),
+        "hidden_size": settings.whole("base_emb_dim"),
+        "heads": settings.whole("base_num_query_heads", 16),
+        "key_value_heads": settings.whole("base_num_kv_heads", 16),
+        "head_dim": settings.whole("head_dim", 128),
+        "vocab_size": settings.whole("vocab_size", 32_000),
+    }
+    tied = settings.flag("logits_via_embedding")
+    width = settings.whole("base_mlp_dim", 7168)
+    experts = settings.whole("num_experts", 1)
+    moe_width = settings.whole("base_moe_mlp_dim", -1, -1)
+    per_token = settings.whole("num_experts_per_tok", 1)
+    if experts == 1:
+        return dense_model("maxtext", intermediate_size=width, tied_embeddings=tied, **shared)
+    return moe_model(
+        "maxtext",
+        experts=experts,
+        experts_per_token=per_token,
+        expert_intermediate_size=moe_width if moe_width > 0 else width,
+        tied_embeddings=tied,
+        **shared,
+    )

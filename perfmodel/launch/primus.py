@@ -1,0 +1,429 @@
+"""Primus' experiments (YAML), written and read.
+
+An experiment (``examples/megatron/configs/*.yaml`` of AMD-AGI/Primus) names the framework that
+runs, a file of the model and ``overrides`` of both; ``${NAME:default}`` are variables of the
+environment. Keys of Megatron-LM are the destinations of its arguments
+(`perfmodel.launch.megatron`), with the defaults of ``primus/configs/modules/megatron``
+(trainer_base.yaml, pre_trainer.yaml) and ``primus/configs/models/megatron/language_model.yaml``;
+those of Primus-Turbo stand in ``primus_turbo.yaml``. Experiments of torchtitan and MaxText are read
+with those programs' own keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from perfmodel.base.errors import FormatError, StrategyError
+from perfmodel.base.files import shortened
+from perfmodel.base.pipelines import SCHEDULE_FACTS, WAVE
+from perfmodel.launch import maxtext, megatron, torchtitan
+from perfmodel.launch.core_model import core_facts
+from perfmodel.launch.core_stages import GROUP, core_schedule
+from perfmodel.launch.describe import Launch, known_as
+from perfmodel.launch.settings import (
+    Choice,
+    Entry,
+    Keys,
+    Limit,
+    Settings,
+    Spelling,
+    write_table,
+)
+from perfmodel.launch.shell import format_comment
+from perfmodel.launch.stages import is_even
+from perfmodel.launch.tree import format_yaml, launcher, parse_yaml
+from perfmodel.model.build import ModelSpec
+from perfmodel.model.presets import find_preset, load_model
+
+TITLE = "Primus"
+PRESET = "primus"
+PRESETS = ("primus", "primus-turbo")
+CHOICES = megatron.CHOICES
+
+_MODULE = "modules.pre_trainer."
+_OVERRIDES = _MODULE + "overrides."
+_TURBO = "enable-primus-turbo"
+
+TURBO = (
+    Choice(
+        "best_attention_is_plain",
+        (Spelling(True), Spelling(False, {"use-turbo-attention": True})),
+    ),
+    Choice(
+        "grouped_gemm",
+        (Spelling(True, {"use-turbo-grouped-mlp": True}), Spelling(False)),
+        when=lambda launch: launch.experts,
+    ),
+    Choice(
+        "expert_counts_on_host",
+        (
+            Spelling(True, {"turbo-sync-free-moe-stage": 0}),
+            Spelling(False, {"turbo-sync-free-moe-stage": 2}),  # the host waits for nothing
+            Spelling(True, {"turbo-sync-free-moe-stage": 1}),
+            Spelling(False, {"turbo-sync-free-moe-stage": 3}),
+        ),
+        {"turbo-sync-free-moe-stage": 0},
+        lambda launch: launch.experts,
+    ),
+)
+SOFTWARE = (
+    *megatron.SOFTWARE,
+    Choice(
+        "gradient_accumulation",
+        (Spelling("fused"), Spelling("separate", {"no-gradient-accumulation-fusion": True})),
+    ),
+    *TURBO,
+)
+
+# Algorithm of the scheduler of primus/core/pipeline_parallel, with patch_primus_pipeline ->
+# schedule; its zero-bubble is ZB1P.
+ALGORITHMS: Mapping[str, str] = {
+    "zero-bubble": "zb_h1",
+    "zbv-formatted": "zb_v",
+    "v-half": "v_half",
+    "v-min": "v_min",
+}
+# zero_bubble_v_schedule_mem_setup, with patch_zero_bubble -> schedule.
+MEMORY: Mapping[str, str] = {"zb": "zb_v", "half": "v_half", "min": "v_min"}
+V_CHUNKS = 2
+_PLAIN = ("1f1b", "1f1b-interleaved")
+_SCHEDULER, _ALGORITHM = "patch-primus-pipeline", "pp-algorithm"
+_PATCH, _ZERO_BUBBLE = "patch-zero-bubble", "enable-zero-bubble"
+_IN_V, _MEMORY = "zero-bubble-v-schedule", "zero-bubble-v-schedule-mem-setup"
+_AHEAD = "zero-bubble-max-pending-backward"
+
+
+def _uneven(launch: Launch) -> bool:
+    """Tell whether chunks of a V differ (``get_transformer_layer_offset`` counts them equal)."""
+    if SCHEDULE_FACTS[launch["pipeline_schedule"]].placement != WAVE or launch.model is None:
+        return False
+    chunks = V_CHUNKS * launch["pipeline_parallel"]
+    return launch.model.num_layers % chunks != 0 or not is_even(launch)
+
+
+LIMITS = (
+    megatron.schedule_limit((*megatron.SCHEDULES, *ALGORITHMS.values())),
+    *(limit for limit in megatron.LIMITS if limit.fields != ("pipeline_schedule",)),
+    Limit(
+        ("pipeline_schedule", "pipeline_parallel", "stage_split"),
+        _uneven,
+        "the chunks of a V hold equally many layers",
+    ),
+)
+
+# What Megatron-LM's option is called here, and its value where the option switches off.
+SPELLED: Mapping[str, tuple[str, bool | None]] = {
+    "disable-bias-linear": ("add_bias_linear", False),
+    "no-gradient-accumulation-fusion": ("gradient_accumulation_fusion", False),
+    "no-overlap-p2p-communication": ("overlap_p2p_comm", False),
+    "torch-fsdp2-no-reshard-after-forward": ("torch_fsdp2_reshard_after_forward", False),
+    "fp8-format": ("fp8", None),
+    "fp4-format": ("fp4", None),
+    "microbatch-group-size-per-virtual-pipeline-stage": (GROUP, None),
+}
+_OPTIONS = {name: (option, off) for option, (name, off) in SPELLED.items()}
+# Defaults that are not Megatron-LM's.
+DEFAULTS: Keys = {
+    "micro-batch-size": 2,
+    "global-batch-size": 16,
+    "seq-length": 1024,
+    "bf16": True,
+    "moe-token-dispatcher-type": "alltoall",  # of the models' files
+    "sequence-parallel": True,
+    "use-distributed-optimizer": True,
+    "swiglu": True,
+    "disable-bias-linear": True,
+    "untie-embeddings-and-output-weights": True,
+}
+# Switches that are on by default: written where they are off.
+_ON = (
+    "bf16",
+    "sequence-parallel",
+    "use-distributed-optimizer",
+    "swiglu",
+    "disable-bias-linear",
+    "untie-embeddings-and-output-weights",
+)
+_SWITCHES = ("sequence_parallel", "overlap_grad_reduce", "overlap_param_gather")  # examples write 1
+_GENERAL = "language_model"
+
+# primus/configs/models/megatron/*.yaml -> preset; other names are tried as they are.
+MODELS: Mapping[str, str] = {
+    "llama2_7B": "llama-2-7b",
+    "llama2_70B": "llama-2-70b",
+    "llama3_8B": "llama-3-8b",
+    "llama3_70B": "llama-3-70b",
+    "llama3.1_8B": "llama-3.1-8b",
+    "llama3.1_70B": "llama-3.1-70b",
+    "llama3.1_405B": "llama-3.1-405b",
+    "llama3.2_1B": "llama-3.2-1b",
+    "llama3.2_3B": "llama-3.2-3b",
+    "llama3.3_70B": "llama-3.3-70b",
+    "qwen2.5_7B": "qwen2.5-7b",
+    "qwen2.5_72B": "qwen2.5-72b",
+    "qwen3_8B": "qwen3-8b",
+    "qwen3_30B_A3B": "qwen3-30b-a3b",
+    "qwen3_235B_A22B": "qwen3-235b-a22b",
+    "mixtral_8x7B_v0.1": "mixtral-8x7b",
+    "mixtral_8x22B_v0.1": "mixtral-8x22b",
+    "deepseek_v2": "deepseek-v2",
+    "deepseek_v2_lite": "deepseek-v2-lite",
+    "deepseek_v3": "deepseek-v3",
+    "gpt_oss_20B": "gpt-oss-20b",
+    "kimi_k2": "kimi-k2",
+}
+WATCHED: Mapping[str, str] = {
+    **megatron.WATCHED,
+    "use-turbo-gemm": "products are projected as --framework says",
+    "use-turbo-parallel-linear": "products are projected as --framework says",
+    "use-turbo-rms-norm": "norms are projected as --framework says",
+    "use-turbo-mega-moe": "fused expert layers are not modelled",
+    "turbo-fused-grouped-gemm": "fused expert layers are not modelled",
+    "num-seq-splits": "micro-batches are projected as whole sequences",
+    "offload": "offloading is not modelled",
+    "moe-router-force-load-balancing": "tokens are spread over experts as --routing says",
+}
+
+
+def keys_of(launch: Launch) -> Keys:
+    """Return the model's file and all overrides, as dotted paths."""
+    options = megatron.keys_of(launch)
+    keys: Keys = {_MODULE + "framework": "megatron", _MODULE + "config": "pre_trainer.yaml"}
+    name = known_as(launch.model, MODELS)
+    keys[_MODULE + "model"] = f"{name or _GENERAL}.yaml"
+    if name:
+        assert launch.model is not None
+        length = launch["sequence_length"]
+        said = megatron.model_arguments(core_facts(load_model(MODELS[name]), TITLE, length))
+        stated = megatron.model_arguments(core_facts(launch.model, TITLE, length))
+        for option, value in stated.items():
+            if said.get(option) == value and option != "max-position-embeddings":
+                del options[option]
+    for option in _ON:
+        if option not in options and not (name and option in _OF_MODELS):
+            options[option] = False
+    options |= write_table(launch, (), SOFTWARE)
+    options[_TURBO] = launch.framework.name.startswith("primus-turbo")
+    for algorithm, schedule in ALGORITHMS.items():
+        if schedule == launch["pipeline_schedule"]:
+            options |= {_SCHEDULER: True, _ALGORITHM: algorithm}
+    for option, value in options.items():
+        key, off = SPELLED.get(option, (option.replace("-", "_"), None))
+        keys[_OVERRIDES + key] = value if off is None else not value
+    return keys
+
+
+_OF_MODELS = ("swiglu", "disable-bias-linear", "untie-embeddings-and-output-weights")
+
+
+def format_launch(launch: Launch, header: Sequence[str]) -> str:
+    """Return an experiment."""
+    lines = [
+        *header,
+        "An experiment of Primus (2025), with its pre_trainer.yaml:",
+        f"  NNODES={launch.nodes} GPUS_PER_NODE={launch.processes_per_node} EXP=THIS.yaml bash "
+        "examples/run_pretrain.sh",
+        "Data, tokenizer, learning rate, number of iterations and checkpoints are yours to add.",
+    ]
+    about = {
+        "work_group": "${PRIMUS_TEAM:amd}",
+        "user_name": "${PRIMUS_USER:root}",
+        "exp_name": "${PRIMUS_EXP_NAME:pretrain}",
+        "workspace": "./output",
+    }
+    return format_comment(lines) + format_yaml(about | keys_of(launch))
+
+
+def notes(launch: Launch) -> list[str]:
+    """Return what a user of this file should know."""
+    found = []
+    if not known_as(launch.model, MODELS):
+        found.append("Primus has no file of this model: its sizes stand in the overrides")
+    software = launch.framework
+    overlaps = software.overlap_gradient_reduce or software.overlap_parameter_gather
+    if launch["pipeline_schedule"] in ALGORITHMS.values() and overlaps:
+        found.append(
+            "Primus asks for overlap_grad_reduce and overlap_param_gather off in zero-bubble "
+            "schedules; they are written as projected"
+        )
+    return found
+
+
+def recognises(text: str) -> bool:
+    """Tell whether a text looks like an experiment."""
+    return "modules:" in text and "overrides:" in text and "framework:" in text
+
+
+def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
+    """Return what an experiment says.
+
+    Raises
+    ------
+    FormatError
+        Names the key and its line.
+    """
+    document = parse_yaml(text, path)
+    if _MODULE + "framework" not in document:
+        other = next((key for key in document.entries if key.startswith("modules.")), "")
+        where = document.where(other) if other else path
+        raise FormatError(f"{where}: no {_MODULE}framework; only pre-training is projected")
+    framework = document.word(_MODULE + "framework")
+    if framework not in ("megatron", "torchtitan", "maxtext"):
+        raise document.wrong(_MODULE + "framework", "one of megatron, torchtitan, maxtext")
+    found, per_node = launcher(text)
+    devices = found or devices
+    named = document.word(_MODULE + "model").removesuffix(".yaml")
+    model = _load(named)
+    inside = {
+        key.removeprefix(_OVERRIDES): entry
+        for key, entry in document.entries.items()
+        if key.startswith(_OVERRIDES)
+    }
+    if framework == "megatron":
+        return _of_megatron(Overrides(path, inside), model, named, devices, per_node)
+    settings = Settings(path, inside)
+    if model is None and named:
+        settings.remark(f"model '{named}' is not known here; --model names one")
+    if framework == "torchtitan":
+        _name_flavor(settings, model, fp8=named.lower().endswith("fp8"))
+        return torchtitan.launch_of(settings, devices, per_node)
+    if model is not None:
+        settings.entries.setdefault("model_name", Entry(model.name))
+    return maxtext.launch_of(settings, devices)
+
+
+class Overrides(Settings):
+    """Megatron-LM's options under the names that experiments give them.
+
+    Parameters
+    ----------
+    path : str
+    entries : mapping of str to Entry
+        As the file has them.
+    """
+
+    def __init__(self, path: str, entries: Mapping[str, Entry]) -> None:
+        options = {}
+        for name, entry in entries.items():
+            option, off = _OPTIONS.get(name, (name.replace("_", "-"), None))
+            value = bool(entry.value) if name in _SWITCHES else entry.value
+            if off is not None:
+                value = None if value is None else not value
+            options[option] = entry._replace(value=value)
+        super().__init__(path, options)
+
+    def name(self, key: str) -> str:
+        """Return an option as the file writes it."""
+        return SPELLED.get(key, (key.replace("-", "_"), None))[0]
+
+
+def _load(named: str) -> ModelSpec | None:
+    plain = shortened(named).lower().removesuffix("-fp8").removesuffix("-bf16")
+    names = {name.lower(): preset for name, preset in MODELS.items()}
+    preset = find_preset(names.get(plain, plain)) if plain and plain != _GENERAL else None
+    return load_model(preset, mtp="stated") if preset else None
+
+
+def _of_megatron(
+    settings: Overrides, model: ModelSpec | None, named: str, devices: int, per_node: int
+) -> Launch:
+    entries = settings.entries
+    if model is not None:
+        _put_model(settings, model)
+        entries.setdefault("hidden-dropout", Entry("0.0"))
+        entries.setdefault("attention-dropout", Entry("0.0"))
+    elif named != _GENERAL:
+        settings.remark(f"model '{named}' is not known here; --model names one")
+    for option, value in DEFAULTS.items():
+        entries.setdefault(option, Entry(value))
+    settings.rename("use-turbo-grouped-gemm", "use-turbo-grouped-mlp")
+    turbo = [key for key in entries if key.startswith(("use-turbo-", "turbo-sync-"))]
+    if not settings.flag(_TURBO):
+        for key in turbo:
+            if entries.pop(key).value not in (False, None, 0):
+                settings.remark(f"{settings.name(key)}: off, for {settings.name(_TURBO)} is not on")
+    elif settings.flag("use-turbo-deepep"):
+        entries["moe-token-dispatcher-type"] = Entry("flex")
+        entries["moe-enable-deepep"] = Entry(True)
+    return megatron.launch_of(
+        settings,
+        devices,
+        per_node,
+        presets=PRESETS,
+        software=SOFTWARE,
+        watched=WATCHED,
+        schedule=_schedule,
+    )
+
+
+def _schedule(settings: Settings, pipeline: int, virtual: int) -> Keys:
+    """Return the schedule and its chunks, of whichever of the two schedulers is switched on.
+
+    ``primus/configs/modules/megatron/zero_bubble.yaml`` and ``primus_pipeline.yaml``. The V's have
+    two chunks where the file says nothing, as zerobubble's arguments.py sets them.
+    """
+    usual = core_schedule(settings, pipeline, virtual)
+    patched, scheduled = settings.flag(_PATCH), settings.flag(_SCHEDULER)
+    algorithm = settings.word(_ALGORITHM, _PLAIN[1])
+    enabled, in_v = settings.entries.get(_ZERO_BUBBLE), settings.flag(_IN_V)
+    memory, ahead = settings.word(_MEMORY, "half"), settings.word(_AHEAD, "auto")
+    if patched and scheduled:
+        raise settings.contradiction("only one scheduler can be on", _PATCH, _SCHEDULER)
+    if scheduled and algorithm not in _PLAIN:
+        if algorithm not in ALGORITHMS:
+            known = ", ".join((*_PLAIN, *ALGORITHMS))
+            raise settings.wrong(_ALGORITHM, f"one of {known} (others are not modelled)")
+        return _with_chunks(settings, _ALGORITHM, ALGORITHMS[algorithm], virtual)
+    if not patched or pipeline == 1 or (enabled is not None and not settings.flag(_ZERO_BUBBLE)):
+        return usual
+    if settings.flag("enable-1f1b-v"):
+        raise settings.wrong("enable-1f1b-v", "false (1F1B in a V is not modelled)")
+    if in_v:
+        if memory not in MEMORY:
+            raise settings.wrong(_MEMORY, f"one of {', '.join(MEMORY)}")
+        return _with_chunks(settings, _IN_V, MEMORY[memory], virtual)
+    if ahead not in ("auto", str(pipeline), str(2 * pipeline)):
+        raise settings.wrong(
+            _AHEAD, f"auto, {pipeline} or {2 * pipeline} micro-batches (others are not modelled)"
+        )
+    if ahead == "auto":
+        settings.remark(
+            f"{settings.name(_AHEAD)} auto: a solver finds the schedule; projected as zb_h1"
+        )
+    return _with_chunks(
+        settings, _PATCH, "zb_h2" if ahead == str(2 * pipeline) else "zb_h1", virtual
+    )
+
+
+def _with_chunks(settings: Settings, key: str, name: str, virtual: int) -> Keys:
+    chunks = SCHEDULE_FACTS[name].fewest_chunks
+    if virtual not in (1, chunks):
+        raise settings.wrong(key, f"another, or {chunks} virtual stages a rank, not {virtual}")
+    return {"pipeline_schedule": name, "virtual_pipeline": chunks}
+
+
+def _put_model(settings: Overrides, model: ModelSpec) -> None:
+    """Put what a model's file says beside the overrides, which win."""
+    try:
+        facts = core_facts(model, TITLE, 1)
+    except StrategyError as error:
+        settings.remark(f"{error}; --model names the model")
+        return
+    layers = settings.whole("num-layers", model.num_layers)
+    for name, value in facts.items():
+        if name in ("moe_layer_freq", "window_attn_skip_freq") and isinstance(value, list):
+            facts[name] = (value + value[-1:] * layers)[:layers]
+    for option, value in megatron.model_arguments(facts).items():
+        settings.entries.setdefault(option, Entry(value))
+    for option in _OF_MODELS:
+        settings.entries.setdefault(option, Entry(option in megatron.model_arguments(facts)))
+
+
+def _name_flavor(settings: Settings, model: ModelSpec | None, *, fp8: bool) -> None:
+    """Put torchtitan's words for a model, and the converters of its file."""
+    flavor = known_as(model, torchtitan.FLAVORS)
+    if flavor is not None:
+        settings.entries.setdefault("model.name", Entry(flavor[0]))
+        settings.entries.setdefault("model.flavor", Entry(flavor[1]))
+    if fp8:
+        settings.entries.setdefault("model.converters", Entry(["quantize.linear.float8"]))

@@ -1,0 +1,522 @@
+"""Keys of launch files, and tables that say what they mean: one table writes and reads.
+
+A table has a `Number` for each field that a key states as it is, and a `Choice` for each one
+whose values are spelled in words or by several keys. Reading, a key that is absent has the
+software's own default, not ours.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from perfmodel.base.errors import FormatError, StrategyError, did_you_mean
+from perfmodel.base.files import shortened
+from perfmodel.launch.describe import Launch
+from perfmodel.software.framework import FRAMEWORKS, Framework, load_framework
+from perfmodel.strategy.fields import FIELD_BY_NAME, OFFLOAD
+
+LARGEST = 2**40  # of a whole number: larger than any run
+_WHOLE = re.compile(r"-?\d+", re.ASCII)
+Keys = dict[str, Any]
+LONGEST_REMARK = 300  # characters
+ALIKE = 0.8  # of the letters of two spellings of one word
+SHORTEST_NAME = 6  # letters of a key that others are likened to
+_WORDS, _DIGITS = re.compile(r"[-_.]"), re.compile(r"\d+")
+OFF = ("none", "null", "false")
+
+
+class Words(tuple[str, ...]):
+    """What follows an option of an argument list: none, one or several words."""
+
+    __slots__ = ()
+
+
+class Entry(NamedTuple):
+    """A value and its line, 0 where lines are not known."""
+
+    value: Any
+    line: int = 0
+
+
+class Settings:
+    """What a launch file states, and which of it was understood.
+
+    Parameters
+    ----------
+    path : str or path
+        What errors call the file.
+    entries : mapping of str to Entry
+    dashes : str
+        What stands before a key in messages: ``--`` for argument lists.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], entries: Mapping[str, Entry], dashes: str = ""
+    ) -> None:
+        self.path = path
+        self.entries = dict(entries)
+        self.dashes = dashes
+        self.read: set[str] = set()
+        self.remarks: list[str] = []
+        self.names: dict[str, str] = {}  # today's name of a key -> the one that is in the file
+        self.files: dict[str, str] = {}  # key -> another file, in which it stands
+        self.fields: dict[str, str] = {}  # of the strategy -> the key that stated it
+
+    def __contains__(self, key: str) -> bool:
+        return self.stated(key) is not None
+
+    def where(self, key: str) -> str:
+        """Return the file, and the line on which a key stands."""
+        line = self.entries[key].line if key in self.entries else 0
+        path = self.files.get(key, self.path)
+        return f"{path}:{line}" if line else str(path)
+
+    def name(self, key: str) -> str:
+        """Return a key as its file writes it; options have no underscores."""
+        key = self.names.get(key, key)
+        return key if "_" in key or "." in key else self.dashes + key
+
+    def wrong(self, key: str, expected: str) -> FormatError:
+        """Return the error of a value that is not what it should be."""
+        value = self.entries[key].value if key in self.entries else ""
+        if isinstance(value, Words):
+            value = value[0] if value else ""
+        return FormatError(
+            f"{self.where(key)}: {self.name(key)} '{shortened(value)}': should be {expected}"
+        )
+
+    def missing(self, key: str, expected: str) -> FormatError:
+        """Return the error of a key that is needed and absent."""
+        return FormatError(f"{self.path}: no {self.name(key)}; it should be there, {expected}")
+
+    def contradiction(self, text: str, *keys: str) -> FormatError:
+        """Return the error of keys that cannot all hold; names each with its line."""
+        stated = [key for key in keys if key in self.entries]
+        parts = []
+        for key in stated:
+            value, line = self.entries[key]
+            value = value[0] if isinstance(value, Words) and value else value
+            at = f" (line {line})" if line and key != stated[0] else ""
+            parts.append(f"{self.name(key)} {shortened(value)}{at}")
+        where = self.where(stated[0]) if stated else str(self.path)
+        return FormatError(f"{where}: {', '.join([*parts, text]) if parts else text}")
+
+    def rename(self, old: str, new: str) -> None:
+        """Put today's name in place of an earlier one.
+
+        Raises
+        ------
+        FormatError
+            Both are there and say different things.
+        """
+        if old not in self.entries:
+            return
+        if new not in self.entries:
+            self.entries[new] = self.entries[old]
+            self.names[new] = old
+        elif _comparable(self.entries[new].value) != _comparable(self.entries[old].value):
+            raise self.contradiction(
+                "two names of one thing: should be equal, or one of them absent", old, new
+            )
+        self.read.add(old)
+
+    def remark(self, text: str) -> None:
+        """Remember something that the user should know, in one line whatever it quotes."""
+        plain = "".join(letter if letter.isprintable() else "?" for letter in text)
+        self.remarks.append(plain if len(plain) <= LONGEST_REMARK else f"{plain[:LONGEST_REMARK]}…")
+
+    def stated(self, key: str, *, flag: bool = False) -> Any:
+        """Return the value of a key, None where it is absent, null or switched off."""
+        self.read.add(key)
+        if key not in self.entries:
+            return None
+        value = self.entries[key].value
+        if isinstance(value, Words):
+            value = True if flag or not value else value[0]
+        if isinstance(value, str) and value.lower() in OFF:
+            return None
+        if isinstance(value, str) and value.lower() == "true":
+            return True
+        return None if value is False else value
+
+    def silent(self, key: str) -> bool:
+        """Tell whether a file leaves a key to the software: absent, or null."""
+        return key not in self.entries or self.entries[key].value in (None, "None", "null")
+
+    def whole(self, key: str, default: int | None = None, minimum: int = 1) -> int:
+        """Return a whole number.
+
+        Raises
+        ------
+        FormatError
+            It is none, is out of range, or is absent and has no default.
+        """
+        value = self.stated(key)
+        expected = f"a whole number of at least {minimum}"
+        if value is None:
+            if default is None:
+                raise self.missing(key, expected)
+            return default
+        if isinstance(value, str) and _WHOLE.fullmatch(value):
+            value = int(value) if len(value) < 19 else LARGEST + 1
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            hint = "; the file does not say what the variable is" if "$" in str(value) else ""
+            raise self.wrong(key, expected + hint)
+        if value < minimum or value > LARGEST:
+            raise self.wrong(key, f"{expected} and at most 2^40")
+        return value
+
+    def number(self, key: str, default: float) -> float:
+        """Return a positive number; raises FormatError."""
+        value = self.stated(key)
+        if value is None:
+            return default
+        try:
+            found = float(value) if not isinstance(value, bool) else -1.0
+        except (TypeError, ValueError, OverflowError):
+            found = -1.0
+        if not 0.0 < found < float(LARGEST):
+            raise self.wrong(key, "a positive number")
+        return found
+
+    def word(self, key: str, default: str = "") -> str:
+        """Return a word."""
+        value = self.stated(key)
+        return default if value is None else str(value)
+
+    def flag(self, key: str) -> bool:
+        """Tell whether a switch is on."""
+        return self.stated(key, flag=True) is not None
+
+    def unread(self) -> Iterator[str]:
+        """Yield the keys that nothing asked for."""
+        yield from (key for key in self.entries if key not in self.read)
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A strategy field that one key states as it is."""
+
+    key: str
+    field: str
+    default: int | None = 1
+
+
+class Spelling(NamedTuple):
+    """One value of a field and the keys that say it.
+
+    Attributes
+    ----------
+    value : object
+    keys : mapping
+        What is written, and what is looked for in a file; None: the key is absent, "null":
+        written as such.
+    also : mapping
+        What is written beside it; a file may say something else, and that is remarked.
+    software : mapping
+        Facts of the framework that the same keys state.
+    """
+
+    value: Any
+    keys: Mapping[str, Any] = {}
+    also: Mapping[str, Any] = {}
+    software: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A field of the strategy, or a fact of the framework, spelled by keys.
+
+    Attributes
+    ----------
+    field : str
+    spellings : tuple of Spelling
+        The first one of a value is written, unless the framework's facts ask for another;
+        all are understood.
+    defaults : mapping
+        What the software does where a key is absent.
+    when : callable, optional
+        Where the field matters: elsewhere nothing is written.
+    """
+
+    field: str
+    spellings: tuple[Spelling, ...]
+    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    when: Callable[[Launch], bool] | None = None
+
+    @property
+    def values(self) -> list[Any]:
+        """What can be said."""
+        return list(dict.fromkeys(spelling.value for spelling in self.spellings))
+
+    def write(self, value: Any, software: Any) -> Keys | None:
+        """Return the keys that say a value; None where the software has no word for it."""
+        fitting = [item for item in self.spellings if item.value == value]
+        for item in fitting:
+            if all(getattr(software, name) == fact for name, fact in item.software.items()):
+                return {**item.keys, **item.also}
+        return {**fitting[0].keys, **fitting[0].also} if fitting else None
+
+    def find(self, settings: Settings) -> Spelling:
+        """Return the spelling that a file uses.
+
+        Raises
+        ------
+        FormatError
+            It is none of them; names the key, and what it could be.
+        """
+        deciding = dict.fromkeys(key for item in self.spellings for key in item.keys)
+        found = {}
+        for key in deciding:
+            switch = any(item.keys.get(key) is True for item in self.spellings)
+            value = settings.stated(key, flag=switch)
+            if value is None and settings.silent(key):
+                value = self.defaults.get(key)
+            found[key] = _comparable(value)
+        for item in self.spellings:
+            wanted = {key: item.keys.get(key, self.defaults.get(key)) for key in deciding}
+            if all(found[key] == _comparable(value) for key, value in wanted.items()):
+                for key, value in item.also.items():
+                    stated = settings.stated(key, flag=value is True)
+                    if stated is not None and _comparable(stated) != _comparable(value):
+                        settings.remark(
+                            f"{settings.name(key)} {shortened(stated)}: projected as {value}"
+                        )
+                return item
+        raise self._unknown(settings, list(deciding))
+
+    def _unknown(self, settings: Settings, deciding: list[str]) -> FormatError:
+        """Return the error of a combination that no spelling has: the key that fits least."""
+        for key in deciding:
+            known = [
+                item.keys[key]
+                for item in self.spellings
+                if item.keys.get(key) not in (None, "null")
+            ]
+            value = settings.stated(key, flag=True in known)
+            if value is not None and _comparable(value) not in [_comparable(x) for x in known]:
+                listed = ", ".join(dict.fromkeys(str(x) for x in known))
+                return settings.wrong(key, f"one of {listed} (others are not modelled)")
+        stated = [key for key in deciding if key in settings]
+        if not stated:
+            ways = " or ".join(
+                settings.name(key) for item in self.spellings[:2] for key in item.keys
+            )
+            return FormatError(f"{settings.path}: nothing says the {self.field}; {ways} would")
+        others = " with ".join(settings.name(key) for key in stated[1:])
+        return settings.wrong(stated[0], f"another, or absent, with {others or 'the rest'}")
+
+
+def _comparable(value: Any) -> Any:
+    """Return a value such that what means the same is equal."""
+    if value is None or value is False or (isinstance(value, str) and value.lower() in OFF):
+        return None
+    if value is True:
+        return True
+    if isinstance(value, list | tuple):
+        return tuple(_comparable(item) for item in value)
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What a software cannot do.
+
+    Attributes
+    ----------
+    fields : tuple of str
+        What is wrong, of which the message gives the values.
+    broken : callable
+        Tells whether a launch asks for it.
+    offers : str
+        What the software does instead.
+    """
+
+    fields: tuple[str, ...]
+    broken: Callable[[Launch], bool]
+    offers: str
+
+
+def refuse_offload(title: str, launch: Launch) -> None:
+    """Refuse to write what is left to the host: each software has modules of its own for it.
+
+    Raises
+    ------
+    StrategyError
+        Names the field and its value.
+    """
+    for name in OFFLOAD:
+        share = launch.strategy.get(name, 0.0)
+        if share > 0.0:
+            raise StrategyError(
+                f"{name} {share:g}: offloading is read from launch files of {title}, not written"
+            )
+
+
+def refuse(title: str, launch: Launch, choices: Iterable[Choice], limits: Iterable[Limit]) -> None:
+    """Refuse a strategy that a software cannot run.
+
+    Raises
+    ------
+    StrategyError
+        Names the fields, their values, and what the software offers.
+    """
+    for choice in choices:
+        if choice.field in FIELD_BY_NAME and _matters(choice, launch):
+            value = launch[choice.field]
+            if value not in choice.values:
+                offered = ", ".join(_text(item) for item in choice.values)
+                raise StrategyError(
+                    f"{title} cannot do {_stated(launch, choice.field)}; it offers {offered}"
+                )
+    for limit in limits:
+        if limit.broken(launch):
+            asked = ", ".join(_stated(launch, name) for name in limit.fields)
+            raise StrategyError(f"{title} cannot do {asked}: {limit.offers}")
+
+
+def _stated(launch: Launch, name: str) -> str:
+    value = launch[name] if name in FIELD_BY_NAME else getattr(launch.framework, name)
+    return f"{name} {_text(value)}"
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _matters(choice: Choice, launch: Launch) -> bool:
+    return choice.when is None or choice.when(launch)
+
+
+def write_table(launch: Launch, numbers: Iterable[Number], choices: Iterable[Choice]) -> Keys:
+    """Return the keys that say what a launch is, in the order of the tables."""
+    keys: Keys = {}
+    for number in numbers:
+        keys[number.key] = launch[number.field]
+    for choice in choices:
+        if not _matters(choice, launch):
+            continue
+        field_of_strategy = choice.field in FIELD_BY_NAME
+        value = (
+            launch[choice.field] if field_of_strategy else getattr(launch.framework, choice.field)
+        )
+        keys |= choice.write(value, launch.framework) or {}
+    return {key: value for key, value in keys.items() if value is not None}
+
+
+def read_numbers(settings: Settings, numbers: Iterable[Number]) -> Keys:
+    """Return the strategy fields that keys state as they are."""
+    numbers = tuple(numbers)
+    settings.fields |= {item.field: item.key for item in numbers}
+    return {
+        item.field: settings.whole(item.key, item.default, int(FIELD_BY_NAME[item.field].minimum))
+        for item in numbers
+    }
+
+
+def read_choices(settings: Settings, choices: Iterable[Choice]) -> tuple[Keys, Keys]:
+    """Return the fields of the strategy, and the facts of the framework, that keys spell."""
+    strategy: Keys = {}
+    facts: Keys = {}
+    for choice in choices:
+        spelling = choice.find(settings)
+        kind = strategy if choice.field in FIELD_BY_NAME else facts
+        kind[choice.field] = spelling.value
+        facts |= spelling.software
+    return strategy, facts
+
+
+def remark_unread(settings: Settings, watched: Mapping[str, str]) -> None:
+    """Name the keys that would change the speed or the memory and were not understood."""
+    for key in settings.unread():
+        value = settings.entries[key].value
+        nothing = (None, False, "None", "null", "", "false", "False", -1, "-1", "-1.0")
+        alone = key.endswith("_parallelism") and value in (1, "1")
+        if key in watched and value not in nothing and not alone:
+            settings.remark(f"{settings.name(key)}: {watched[key]}")
+
+
+def refuse_unknown(
+    settings: Settings, known: Iterable[str] = (), closed: Mapping[str, Iterable[str]] | None = None
+) -> None:
+    """Refuse keys that are none, but nearly one that is read.
+
+    A key that only adds words to one that is read, or has another number in it, is another one
+    (``eval-micro-batch-size``, ``fp4-param-gather``); of a closed section all keys are known.
+
+    Parameters
+    ----------
+    settings : Settings
+    known : iterable of str
+        Keys that exist beside those that were asked for.
+    closed : mapping of str to iterable of str
+        Section, with its dot -> keys of it that exist and do not matter.
+
+    Raises
+    ------
+    FormatError
+        Names the key, its line and the nearest one.
+    """
+    real = settings.read | set(known)
+    for key in settings.unread():
+        if key in real or key.rpartition(".")[2].startswith("_"):  # Hydra's own: _target_
+            continue
+        section = key[: key.rfind(".") + 1]
+        inside = [name for name in real if name[: name.rfind(".") + 1] == section]
+        if section in (closed or {}):
+            inside += [section + name for name in (closed or {})[section]]
+            if key not in inside:
+                raise _unknown_key(settings, key, inside)
+        elif _misspelled(key, inside):
+            raise _unknown_key(settings, key, inside)
+
+
+def _misspelled(key: str, known: Iterable[str]) -> bool:
+    """Tell whether a key has the words of another, one misspelled or left out."""
+    words = _WORDS.split(key.lower())
+    others = [_WORDS.split(name.lower()) for name in known if len(name) >= SHORTEST_NAME]
+    if any(set(other) <= set(words) for other in others):
+        return False
+    return any(_words_alike(words, other) for other in others)
+
+
+def _words_alike(words: Sequence[str], other: Sequence[str]) -> bool:
+    if len(words) == len(other):
+        pairs = [pair for pair in zip(words, other, strict=True) if pair[0] != pair[1]]
+        return len(pairs) == 1 and _letters_alike(*pairs[0])
+    left = [word for word in other if word not in words]
+    return len(other) == len(words) + 1 > 3 and len(left) == 1 and set(words) <= set(other)
+
+
+def _letters_alike(word: str, other: str) -> bool:
+    if _DIGITS.findall(word) != _DIGITS.findall(other):
+        return False
+    return difflib.SequenceMatcher(None, word, other, autojunk=False).ratio() >= ALIKE
+
+
+def _unknown_key(settings: Settings, key: str, known: Iterable[str]) -> FormatError:
+    section, _, last = key.rpartition(".")
+    inside = [name.removeprefix(section + ".") for name in known]
+    hint = did_you_mean(last, inside).replace("; did you mean ", "; should be ").rstrip("?")
+    name = settings.name(shortened(key))
+    return FormatError(f"{settings.where(key)}: unknown key {name}{hint or '; no such key'}")
+
+
+def nearest_framework(presets: Iterable[str], facts: Mapping[str, Any]) -> Framework:
+    """Return the preset that fits stated facts best, the first of equals, with those facts."""
+
+    def changes(name: str) -> int:
+        return sum(getattr(FRAMEWORKS[name], key) != value for key, value in facts.items())
+
+    return load_framework(min(presets, key=changes), **facts)

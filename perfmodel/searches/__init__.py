@@ -1,0 +1,1 @@
+"""The best of spaces that are too large to be swept."""

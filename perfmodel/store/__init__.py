@@ -1,0 +1,1 @@
+"""Results kept: files, blocks, journals, earlier versions."""

@@ -1,0 +1,212 @@
+"""The node level of a wafer as files: one netCDF, a graph, Chakra traces of one step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from perfmodel.base.collectives import TRACED
+from perfmodel.base.columns import Floats, Integers
+from perfmodel.base.errors import DataError
+from perfmodel.base.table import Table
+from perfmodel.store.files import save_results
+from perfmodel.wafer.cores.setting import CoreSetting
+from perfmodel.wafer.formats.graphml import write_graphml
+from perfmodel.wafer.nodes.experts import RoutingOf
+from perfmodel.wafer.nodes.graph import operation_graph, working
+from perfmodel.wafer.nodes.rows import Operation
+from perfmodel.wafer.nodes.workload import node_operations, node_table
+from perfmodel.workloads.formats.chakra.files import make_folder_of, write_traces
+from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
+
+TABLE, GRAPH, TRACES = "nodes.nc", "graph.graphml", "chakra/nodes"
+COLLECTIVES = {
+    "all_reduce": "all_reduce",
+    "all_gather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "all_to_all": "all_to_all",
+    "multicast": "all_to_all",
+    "unicast": "all_to_all",
+    "barrier": "barrier",
+}
+"""Kind of an operation -> collective of a trace; rows that tokens choose go to all."""
+MOST_VERTICES = 2_000_000
+"""Operations on nodes that are written as a graph."""
+
+
+class WrittenNodes(NamedTuple):
+    """What was written.
+
+    Attributes
+    ----------
+    table : Table
+    vertices, links : int
+        Of the graph; 0 where none was asked for.
+    files : list of Path
+    """
+
+    table: Table
+    vertices: int
+    links: int
+    files: list[Path]
+
+
+def write_nodes(
+    folder: str | os.PathLike[str],
+    setting: CoreSetting,
+    steps: Sequence[int],
+    routing: RoutingOf | None,
+    *,
+    layers: Collection[str] | None = None,
+    nodes: Sequence[int] | None = None,
+    graph: bool = True,
+) -> WrittenNodes:
+    """Write ``nodes.nc``; and, of the first step, ``graph.graphml`` and ``chakra/nodes.N.et``.
+
+    Parameters
+    ----------
+    folder : str or path
+        Made where it does not exist.
+    setting : CoreSetting
+    steps : sequence of int
+        Of decode, from 0; (0,) in prefill.
+    routing : RoutingOf or None
+    layers : collection of str, optional
+    nodes : sequence of int, optional
+        Nodes of the table; graph and traces have all.
+    graph : bool
+        Whether graph and traces are written.
+
+    Raises
+    ------
+    StrategyError, DataError
+        What cannot be, or cannot be written.
+    """
+    place = Path(folder)
+    operations = node_operations(setting, tuple(steps), routing, layers)
+    table = node_table(setting, operations, tuple(steps), nodes)
+    count = setting.system.nodes
+    if graph and len(operations) * count > MOST_VERTICES:
+        raise DataError(
+            f"graph: {len(operations):,} operations on {count:,} nodes exceed {MOST_VERTICES:,}; "
+            "choose --layers, or --no-graph"
+        )
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"cannot make '{place}': {error.strerror}") from None
+    save_results(table, place / TABLE)
+    files = [place / TABLE]
+    if not graph:
+        return WrittenNodes(table, 0, 0, files)
+    done = working(operations, count)
+    vertices, links = _write_graph(place / GRAPH, operations, done)
+    traces = node_traces(setting, operations, done)
+    make_folder_of(str(place / TRACES), traces)
+    files += [place / GRAPH, *write_traces(traces, place / TRACES)]
+    return WrittenNodes(table, vertices, links, files)
+
+
+def _write_graph(path: Path, operations: Sequence[Operation], done: Integers) -> tuple[int, int]:
+    graph = operation_graph(operations, done)
+    names = ("flops", "reads", "writes", "sent", "received")
+    columns = {name: _first(operations, name, done.shape[1]) for name in names}
+    vertices: Iterator[dict[str, str | int | float]] = (
+        {
+            "name": operations[at].name,
+            "node": node,
+            "kind": "meeting" if meeting else operations[at].kind,
+            **{name: 0.0 if meeting else float(columns[name][at, node]) for name in names},
+        }
+        for at, node, meeting in zip(
+            graph.operation.tolist(), graph.node.tolist(), graph.meeting.tolist(), strict=True
+        )
+    )
+    keys = {"name": str, "node": int, "kind": str, **dict.fromkeys(names, float)}
+    return write_graphml(path, vertices, map(tuple, graph.edges.tolist()), keys)
+
+
+def _first(operations: Sequence[Operation], name: str, nodes: int) -> Floats:
+    """Return a quantity of the first step, shape (operations, nodes)."""
+    found = np.zeros((len(operations), nodes))
+    for at, one in enumerate(operations):
+        if name in one.values:
+            value = np.asarray(one.values[name], np.float64)
+            found[at] = value[:, 0] if value.ndim == 2 else value
+    return found
+
+
+def node_traces(setting: CoreSetting, operations: Sequence[Operation], done: Integers) -> TraceSet:
+    """Return one execution trace per node, of the first step.
+
+    Exchanges of tokens are all-to-alls of what the busiest node of the group sends; a collective's
+    size is that of its vector, an all-gather's that of a node's share.
+
+    Parameters
+    ----------
+    setting : CoreSetting
+    operations : sequence of Operation
+    done : array of int, shape (operations, nodes)
+        From `perfmodel.wafer.nodes.graph.working`.
+    """
+    count = setting.system.nodes
+    values = {
+        name: _first(operations, name, count)
+        for name in ("flops", "reads", "writes", "sent", "received")
+    }
+    groups: dict[str, tuple[int, ...]] = {}
+    traces = []
+    for node in range(count):
+        builder = TraceBuilder()
+        places: dict[int, int] = {}
+        for at, one in enumerate(operations):
+            if not done[at, node]:
+                continue
+            first, stride, size = (int(part[node]) for part in one.group)
+            members = tuple(first + one * stride for one in range(size))
+            needs = [places[need] for need in one.needs if need in places]
+            sent, received = values["sent"][at, node], values["received"][at, node]
+            if one.kind == "send":
+                gap = setting.system.stage_nodes
+                if received:
+                    places[at] = builder.add(
+                        one.name, RECEIVE, source=node - gap, destination=node,
+                        communication_size=int(received), tag=at, data=needs,
+                    )  # fmt: skip
+                if sent:
+                    places[at] = builder.add(
+                        one.name, SEND, source=node, destination=node + gap,
+                        communication_size=int(sent), tag=at, data=needs,
+                    )  # fmt: skip
+            elif one.kind in COLLECTIVES and size > 1:
+                name = f"{first}:{stride}:{size}"
+                groups.setdefault(name, members)
+                most = float(values["sent"][at, list(members)].max())
+                if one.kind == "all_reduce":
+                    most = most * size / (2 * (size - 1))
+                elif one.kind == "reduce_scatter":
+                    most = most * size / (size - 1)
+                elif one.kind == "all_gather":
+                    most = most / (size - 1)
+                places[at] = builder.add(
+                    one.name,
+                    COLLECTIVE,
+                    collective=TRACED.index(COLLECTIVES[one.kind]),
+                    communication_size=max(int(most), 1),
+                    group=name,
+                    data=needs,
+                )
+            else:
+                places[at] = builder.add(
+                    one.name,
+                    COMPUTE,
+                    num_ops=int(values["flops"][at, node]),
+                    tensor_size=int(values["reads"][at, node] + values["writes"][at, node]),
+                    data=needs,
+                )
+        traces.append(builder.build())
+    return TraceSet(tuple(traces), groups)

@@ -1,0 +1,1 @@
+"""Other tools' workload files: read, written, converted and run."""

@@ -1,0 +1,221 @@
+"""In which order a device runs the operations of a block, and its blocks and micro-batches.
+
+`pass_program` orders one block's operations and says what runs beside what, as the
+framework declares it; `stage_slots` is the pipeline schedule of one stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT, Order
+from perfmodel.workloads.export.types import ProjectedOperation
+
+BACKWARD_PHASES = ("backward_input", "backward_weight")
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramStep:
+    """One operation of a pass.
+
+    Attributes
+    ----------
+    operation : ProjectedOperation
+    first, last : int
+        Steps beside which it runs: it starts with step `first` and has to end before the
+        step behind both `last` and itself; -1 where it runs in its turn.
+    """
+
+    operation: ProjectedOperation
+    first: int = -1
+    last: int = -1
+
+    @property
+    def aside(self) -> bool:
+        """Whether it runs beside other steps."""
+        return self.first >= 0
+
+
+ALL, INPUT_ONLY, WEIGHTS_ONLY = "all", "input", "weights"
+GRADIENTS = {BACKWARD: ALL, INPUT: INPUT_ONLY, WEIGHT: WEIGHTS_ONLY, FORWARD: ALL}
+
+
+class Slot(NamedTuple):
+    """One pass of one micro-batch through one model chunk.
+
+    Attributes
+    ----------
+    forward : bool
+    chunk : int
+        Of the stage's own.
+    micro_batch : int
+    gradients : {"all", "input", "weights"}
+        Of a backward pass: what it makes.
+    """
+
+    forward: bool
+    chunk: int
+    micro_batch: int
+    gradients: str = ALL
+
+    @property
+    def sends(self) -> bool:
+        """Whether its result goes to another chunk: gradients of weights do not."""
+        return self.gradients != WEIGHTS_ONLY
+
+    @property
+    def completes(self) -> bool:
+        """Whether the gradients of its weights are there once it has run."""
+        return not self.forward and self.gradients != INPUT_ONLY
+
+
+def pass_program(
+    operations: Sequence[ProjectedOperation], forward: bool, gradients: str = ALL
+) -> list[ProgramStep]:
+    """Order the operations of one pass of a block.
+
+    Forward in the order of the list. Backward repeats what is recomputed, then goes
+    through the list from its end; a product's data gradient precedes its weight gradient,
+    and communication on the way into a product comes ahead of the step that it belongs to.
+    Where gradients of weights are a pass of their own, all communication is in the other one: the
+    stage ahead waits for it. What hid beside products of the later pass then takes its turn.
+
+    Parameters
+    ----------
+    operations : sequence of ProjectedOperation
+        Of all phases (`ProjectedPart.operations`).
+    forward : bool
+    gradients : str
+        As of `Slot`.
+
+    Returns
+    -------
+    list of ProgramStep
+    """
+    if forward:
+        ordered = [item for item in operations if item.phase == "forward"]
+    else:
+        made = [item for item in operations if makes(item, gradients)]
+        ordered = [item for item in made if item.phase == "recompute"]
+        ordered += _backward_order([item for item in made if item.phase in BACKWARD_PHASES][::-1])
+    where: dict[tuple[str, str], list[int]] = {}
+    for i, item in enumerate(ordered):
+        where.setdefault((item.name, item.phase), []).append(i)
+    program = []
+    for item in ordered:
+        beside = [i for slot in item.beside for i in where.get(slot, ())]
+        if item.hides > 0 and beside:
+            program.append(ProgramStep(item, min(beside), max(beside)))
+        else:
+            program.append(ProgramStep(item))
+    return program
+
+
+def makes(item: ProjectedOperation, gradients: str) -> bool:
+    """Tell whether an operation of a backward pass runs where it makes these gradients."""
+    later = item.phase == "backward_weight" and not item.communicates
+    return gradients == ALL or later == (gradients == WEIGHTS_ONLY)
+
+
+def in_pieces(
+    program: Sequence[ProgramStep], shown: Callable[[ProjectedOperation], float]
+) -> list[ProgramStep]:
+    """Split communication of which a share is never hidden: that piece runs in its turn.
+
+    It is the first where the communication precedes the product beside which it runs (a
+    gather whose first part the product waits for), and otherwise the last.
+
+    Parameters
+    ----------
+    program : sequence of ProgramStep
+    shown : function
+        Share of an operation's time that runs in its turn.
+
+    Returns
+    -------
+    list of ProgramStep
+    """
+    pieces: list[tuple[int, ProgramStep]] = []
+    for i, step in enumerate(program):
+        share = shown(step.operation) if step.aside else 0.0
+        if step.operation.collective == "point_to_point":
+            share = float(share > 0.5)  # hops are not split
+        if share >= 1:
+            pieces.append((i, ProgramStep(step.operation)))
+        elif share <= 0:
+            pieces.append((i, step))
+        else:
+            ahead = step.first > i
+            name = f"{step.operation.name}.{'first' if ahead else 'last'}"
+            turn = ProgramStep(replace(_scaled(step.operation, share), name=name))
+            rest = replace(step, operation=_scaled(step.operation, 1 - share))
+            pieces += [(i, turn), (i, rest)] if ahead else [(i, rest), (i, turn)]
+    where: dict[int, int] = {}
+    for number, (i, _) in enumerate(pieces):
+        where.setdefault(i, number)
+    return [
+        replace(step, first=where[step.first], last=where[step.last]) if step.aside else step
+        for _, step in pieces
+    ]
+
+
+def _scaled(item: ProjectedOperation, share: float) -> ProjectedOperation:
+    return replace(
+        item, time=item.time * share, exposed=item.exposed * share, size=item.size * share
+    )
+
+
+def _backward_order(items: list[ProjectedOperation]) -> list[ProjectedOperation]:
+    """Put data gradients and incoming communication in their places."""
+    for i in range(len(items) - 1):
+        weight, data = items[i], items[i + 1]
+        same = weight.name == data.name and not weight.communicates
+        if same and (weight.phase, data.phase) == BACKWARD_PHASES[::-1]:
+            items[i], items[i + 1] = data, weight
+    for item in list(items):
+        if not item.communicates:
+            continue
+        partners = [i for i, other in enumerate(items) if (other.name, other.phase) in item.beside]
+        here = items.index(item)
+        # The ring of context parallelism surrounds the attention; all else precedes its product.
+        if partners and partners[0] < here:
+            items.insert(partners[0], items.pop(here))
+    return items
+
+
+def stage_slots(order: Order, stage: int, *, paired: bool = False) -> list[Slot]:
+    """Return the passes of one stage in the order of its pipeline schedule.
+
+    Parameters
+    ----------
+    order : Order
+        Of all stages.
+    stage : int
+    paired : bool
+        One forward pass more goes ahead of every backward pass that another follows, so that the
+        two are of different micro-batches and can run side by side. Schedules that split backward
+        passes stay as they are.
+
+    Returns
+    -------
+    list of Slot
+        One forward and one backward pass of every micro-batch and chunk of the stage, or two.
+    """
+    own = slice(*order.first[stage : stage + 2].tolist())
+    chunks = np.flatnonzero(order.rank_of == stage).searchsorted(order.stage[own])
+    columns = (order.kind[own], chunks, order.micro_batch[own])
+    slots = [
+        Slot(kind == FORWARD, chunk, micro_batch, GRADIENTS[kind])
+        for kind, chunk, micro_batch in zip(*(it.tolist() for it in columns), strict=True)
+    ]
+    index, paired = 1, paired and not (order.kind == INPUT).any()
+    while paired and index < len(slots):
+        if slots[index].forward and not slots[index - 1].forward:
+            slots[index - 1 : index + 1] = slots[index], slots[index - 1]
+            index += 1
+        index += 1
+    return slots

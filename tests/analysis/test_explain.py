@@ -1,0 +1,111 @@
+"""Operation lists add up to the projected step and name what bounds each operation."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perfmodel.analysis.explain import OPERATION_COMPONENTS, component, operation_costs
+from perfmodel.base.errors import StrategyError
+from perfmodel.kernels.step.tables import ResultRows
+from perfmodel.model.presets import load_model
+from perfmodel.strategy.enumerate import strategies_from_rows
+
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "one device": ("small_dense", {}),
+    "tensor and pipeline": (
+        "small_dense",
+        {"tensor_parallel": 4, "pipeline_parallel": 4, "data_parallel": 2},
+    ),
+    "interleaved": ("small_dense", {"pipeline_parallel": 2, "virtual_pipeline": 2}),
+    "context": ("small_dense", {"context_parallel": 4, "recompute": "full"}),
+    "experts": (
+        "small_moe",
+        {"tensor_parallel": 2, "data_parallel": 4, "expert_parallel": 4, "precision": "fp8"},
+    ),
+    "sharded": ("small_moe", {"data_parallel": 8, "zero_stage": 3, "recompute": "selective"}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("framework", ["megatron", "fsdp", "maxtext"])
+def test_operations_add_up_to_the_step(request, name, framework, grid_of, project, h100):
+    model = request.getfixturevalue(CASES[name][0])
+    fields = CASES[name][1]
+    costs = operation_costs(model, grid_of(model, **fields), h100, framework=framework)
+    found = project(model, h100, framework, **fields)
+    sums: dict[str, float] = defaultdict(float)
+    for cost in costs:
+        sums[component(cost)] += cost.exposed
+    for item in OPERATION_COMPONENTS:
+        assert sums[item] == pytest.approx(found[item], rel=1e-9, abs=1e-15), item
+    assert set(sums) <= set(OPERATION_COMPONENTS)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_operation_is_fully_described(request, name, grid_of, h100):
+    model = request.getfixturevalue(CASES[name][0])
+    for cost in operation_costs(model, grid_of(model, **CASES[name][1]), h100):
+        assert cost.calls > 0
+        assert cost.time > 0
+        assert 0 <= cost.exposed <= cost.calls * cost.time * (1 + 1e-12)
+        assert cost.traffic > 0
+        assert math.isfinite(cost.flops)
+        assert cost.bound
+        assert cost.shape
+        assert (cost.flops > 0) == (cost.kind in ("gemm", "attention"))
+        if cost.kind == "gemm":
+            assert cost.bound in ("compute", "l2", "memory", "latency")
+        if cost.flops:
+            # No operation beats the datasheet rate (fp8 here is the fastest used).
+            assert cost.flops / cost.time < h100.device.peak("fp8")
+
+
+def test_shapes_are_readable(grid_of, h100, small_dense):
+    costs = operation_costs(small_dense, grid_of(small_dense, tensor_parallel=2), h100)
+    shapes = {(cost.name, cost.phase): cost.shape for cost in costs}
+    assert shapes["mlp.up", "forward"] == "2048×5632×2048"  # tokens × 2·5632/2 × hidden
+    assert shapes["attention.core", "forward"] == "b1 q2048 k2048 h8/4 d128"
+    assert "over 2 ranks, 1 apart" in shapes["mlp.output.reduce_scatter", "forward"]
+
+
+def test_calls_count_layers_and_micro_batches(grid_of, h100, small_dense):
+    costs = operation_costs(small_dense, grid_of(small_dense, micro_batches=5), h100)
+    calls = {(cost.name, cost.phase): cost.calls for cost in costs}
+    assert calls["mlp.up", "forward"] == 8 * 5
+    assert calls["output.logits", "forward"] == 5
+    assert all(type(count) is float for count in calls.values())
+
+
+def test_the_slowest_stage_is_explained(grid_of, h100, project):
+    """With a large vocabulary the last of two stages is the slowest."""
+    model = load_model("gemma-3-27b")
+    fields = {"tensor_parallel": 8, "pipeline_parallel": 2}
+    costs = operation_costs(model, grid_of(model, **fields), h100)
+    assert any(cost.part == "output" for cost in costs)
+    assert not any(cost.part == "embedding" for cost in costs)
+
+
+def test_exactly_one_possible_strategy(small_dense, h100):
+    run = {"sequence_length": 2048, "global_batch_size": 8}
+    with pytest.raises(StrategyError, match="exactly one strategy, not 2"):
+        operation_costs(small_dense, strategies_from_rows(small_dense, 8, [run, run]), h100)
+    impossible = strategies_from_rows(small_dense, 8, [{**run, "tensor_parallel": 3}])
+    with pytest.raises(StrategyError, match="impossible strategy: tensor × context"):
+        operation_costs(small_dense, impossible, h100)
+
+
+def test_an_unsupported_precision_is_refused(small_dense, a100):
+    run = {"sequence_length": 2048, "global_batch_size": 8, "precision": "fp8"}
+    grid = strategies_from_rows(small_dense, 8, [run])
+    with pytest.raises(StrategyError, match="precision"):
+        operation_costs(small_dense, grid, a100)
+
+
+def test_components_are_rows_of_the_result():
+    assert set(OPERATION_COMPONENTS) < set(ResultRows._fields)
+    assert np.unique(OPERATION_COMPONENTS).size == len(OPERATION_COMPONENTS)

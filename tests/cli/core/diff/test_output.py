@@ -1,0 +1,82 @@
+"""How comparisons look: what changed, in which order, in how many columns."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.cli.core.diff.pairs import RUN, SWEEP, printed
+from tests.cli.running import run
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def test_what_changed_is_shown_and_the_rest_stands_in_one_line() -> None:
+    text = printed("-", "zero=3").stdout
+    head, _, rest = text.partition("the same: ")
+    assert "zero stage" in head
+    assert "tensor parallel exposed" in rest
+    assert "tensor parallel exposed" not in head
+    assert max(map(len, text.splitlines())) <= 80
+    assert "\x1b" not in text
+
+
+def test_components_are_sorted_by_what_they_change() -> None:
+    lines = printed("-", "tp=4 --recompute=full").stdout.partition("adds up")[2].splitlines()[1:]
+    names = [line.split("  ")[0] for line in lines[: lines.index("")]]
+    assert names[0] in ("recompute time", "tensor parallel exposed")
+    assert "backward time" in names
+
+
+def test_a_quantity_that_was_nothing_before_is_new() -> None:
+    text = printed("-", "recompute=full").stdout
+    assert next(line for line in text.splitlines() if line.startswith("recompute time")).endswith(
+        "new"
+    )
+
+
+def test_what_does_not_fit_is_said() -> None:
+    lacking = f"{RUN.replace('--tp 2', '--tp 1')} --micro-batch 4"
+    assert "A and B do NOT fit in memory" in printed("-", "zero=0", lacking).stdout
+    text = printed("-", "tp=4 micro-batch=1", lacking).stdout
+    assert "A does NOT fit in memory" in text
+    assert "fits " in text
+
+
+def test_equal_projections() -> None:
+    text = printed("-", "tp=2").stdout
+    assert "changed" not in text
+    assert text.count("the same: ") == 1
+
+
+def test_costs_by_line() -> None:
+    text = printed("-", "hardware=b200", f"{RUN} --tokens 1e12 --price 2").stdout
+    lines = text.partition("\ncost ")[2].splitlines()
+    assert [line.split("  ")[0] for line in lines[1:8]] == [
+        "power per device",
+        "energy per token",
+        "cost per token",
+        "training time",
+        "device time",
+        "training energy",
+        "training cost",
+    ]
+    assert "USD" in lines[7]
+    assert "days" in lines[4]
+
+
+def test_sweeps_say_who_gains_most(tmp_path: Path) -> None:
+    a, b = tmp_path / "a.nc", tmp_path / "b.nc"
+    assert run(*shlex.split(SWEEP), "-o", a).exit_code == 0
+    assert run(*shlex.split(SWEEP.replace("h100", "b200")), "-o", b).exit_code == 0
+    text = printed(a, b, "").stdout
+    assert "strategies that both hold" in text
+    assert "gains most (-" in text
+    assert "fit in memory only in A 0, only in B" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert "gains most" not in printed(a, tmp_path / "." / "a.nc", "").stdout

@@ -1,0 +1,132 @@
+"""``perfmodel workload nodes``: trees of the wafer workload generator, and wrong questions."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from perfmodel.wafer.formats.node_table import read_node_table
+from tests.cli.running import assert_one_line, changed, run
+from tests.cli.workloads.workload.files import workload
+
+SMALL = shlex.split(
+    "nodes --model deepseek-v3 --tp 2 --sp 2 --batch 4 --isl 16 --layers decode10 --compat wse "
+    "--nodes 1 -o out"
+)
+
+
+@pytest.fixture(autouse=True)
+def _folder(folder: Path) -> None:
+    """Run in a folder of its own."""
+
+
+def test_degrees_and_files_of_systems_say_the_same() -> None:
+    result = workload(*SMALL)
+    assert "rows of nodes/" in result.stderr
+    assert result.stdout == ""
+    first = read_node_table("out/nodes/decode/node_1/decode0.csv")
+    block = {
+        "num_nodes": 4,
+        "node_grid": [2, 2],
+        "core_grid": [4, 4],
+        "dp_attn": 1,
+        "dp_ffn": 1,
+        "tp_attn": 2,
+        "tp_ffn": 1,
+        "pp": 1,
+        "sp": 2,
+        "ep": 4,
+        "n_redundant_shared_exp": 1,
+        "expert_workload_model": "uniform",
+        "moe_comm": "alltoall",
+    }
+    Path("system.json").write_text(json.dumps({"decode": block}))
+    left = [word for word in SMALL if word not in ("--tp", "--sp", "2")]
+    workload(*left, "--system", "system.json")
+    assert read_node_table("out/nodes/decode/node_1/decode0.csv") == first
+    assert_one_line(
+        run("workload", *SMALL, "--system", "system.json"), "--tp stands beside --system"
+    )
+    assert_one_line(
+        run("workload", *left, "--system", "system.json", "--phase", "both"),
+        "has no block 'prefill'",
+    )
+
+
+def test_routing_of_a_file() -> None:
+    np.savez("routing.npz", experts=np.arange(32).reshape(1, 4, 1, 8))
+    workload(*SMALL, "--routing", "routing.npz")
+    rows = read_node_table("out/nodes/decode/node_1/decode9.csv")
+    assert not [row for row in rows if row.name.endswith("_up")]  # experts 64 to 127 rest
+
+
+@pytest.mark.parametrize(
+    ("more", "part"),
+    [
+        (["--ep", "3"], "is 3, not the 4"),
+        (["--nodes", "7"], "'7' is not among the nodes 0 to 3"),
+        (["--nodes", "3-1"], "'3-1' is not among the nodes"),
+        (["--nodes", "x"], "--nodes: all, or numbers"),
+        (["--steps", "10"], "10 is not among steps 0 to 9"),
+        (["--layers", "decode61"], "there is no layer 'decode61'"),
+        (["--node-grid", "3x3"], "3 x 3 nodes are not the 4"),
+        (["--node-grid", "4"], "--node-grid: rows x columns"),
+        (["--routing", "two_level"], "the generator does not draw 'two_level'"),
+        (["--routing", "none.npz"], "none.npz"),
+        (["--pp", "2"], "key 'pp'"),
+        (["--isl", "999999"], "exceed the 163840 positions"),
+        (["--model", "mixtral-8x7b"], "DeepSeek-V3 and Llama 3 only"),
+    ],
+)
+def test_wrong_questions(more: list[str], part: str) -> None:
+    result = run("workload", *changed(SMALL, *more))
+    assert_one_line(result, part)
+    assert not Path("out").exists()
+
+
+TRUE = shlex.split(
+    "nodes --model deepseek-v3 --tp 2 --sp 2 --node-grid 2x2 --ep 4 --batch 4 --isl 16 "
+    "--layers decode0,decode10 -o out"
+)
+
+
+def test_the_true_level_is_one_file_and_a_graph() -> None:
+    result = workload(*TRUE, "--routing", "two_level", "--save-routing", "experts.npz", "--json")
+    totals = json.loads(result.stdout)["phases"]["decode"]
+    assert totals["steps"] == 2
+    assert totals["sent"] == totals["received"] > 0
+    assert totals["graph_edges"] > totals["graph_vertices"] > 0
+    again = workload(*TRUE, "--routing", "experts.npz", "--no-graph", "--json")
+    assert json.loads(again.stdout)["phases"]["decode"]["macs"] == totals["macs"]
+    assert sorted(path.name for path in Path("out").iterdir()) == [
+        "chakra",
+        "graph.graphml",
+        "nodes.nc",
+    ]
+
+
+def test_both_phases_have_folders_of_their_own() -> None:
+    plain = changed(TRUE, "--layers", "all", "--model", "llama-3.1-8b", "--ep", "1")
+    workload(*plain, "--tp-ffn", "4", "--phase", "both", "--no-graph")
+    assert Path("out/prefill/nodes.nc").exists()
+    assert Path("out/decode/nodes.nc").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "part"),
+    [
+        (["--layers", "decode61"], "has no 'decode61'"),
+        (["--routing", "three_level"], "three_level"),
+        (["--routing", "none.npz"], "none.npz"),
+        (["--isl", "999999"], "exceed the 163840 positions"),
+        (["--model", "llama-3.1-8b", "--routing", "uniform"], "has no experts"),
+        (["--pp", "3"], "not the 12 of 'nodes'"),
+    ],
+)
+def test_wrong_questions_of_the_true_level(more: list[str], part: str) -> None:
+    assert_one_line(run("workload", *changed(TRUE, *more)), part)
+    assert not Path("out").exists()

@@ -1,0 +1,113 @@
+"""Systems of the wafer workload generator: the default example, round trips, wrong files."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from perfmodel.base.errors import FormatError
+from perfmodel.wafer.formats.system import (
+    KEYS,
+    format_systems,
+    parse_systems,
+    read_systems,
+    write_systems,
+)
+from perfmodel.wafer.system import WaferSystem
+from tests.data import WAFER, needed
+
+BLOCK = {
+    "num_nodes": 4,
+    "node_grid": [2, 2],
+    "core_grid": [4, 4],
+    "dp_attn": 1,
+    "dp_ffn": 1,
+    "tp_attn": 2,
+    "tp_ffn": 1,
+    "pp": 1,
+    "sp": 2,
+    "ep": 4,
+    "n_redundant_shared_exp": 1,
+    "expert_workload_model": "uniform",
+    "moe_comm": "alltoall",
+}
+SMALL = WaferSystem(
+    nodes=4,
+    node_grid=(2, 2),
+    core_grid=(4, 4),
+    tensor_parallel=2,
+    sequence_parallel=2,
+    expert_parallel=4,
+)
+
+
+def wrong(**changes):
+    """What reading says of a block with changes."""
+    block = {key: value for key, value in (BLOCK | changes).items() if value is not None}
+    with pytest.raises(FormatError) as raised:
+        parse_systems(json.dumps({"decode": block}, indent=1), "s.json")
+    return str(raised.value)
+
+
+def test_default_example():
+    systems = read_systems(needed(WAFER / "configs/system.json"))
+    assert list(systems) == ["prefill", "decode"]
+    assert systems["decode"] == WaferSystem(
+        nodes=56,
+        node_grid=(7, 8),
+        core_grid=(6, 6),
+        data_parallel=7,
+        tensor_parallel=4,
+        sequence_parallel=2,
+        expert_parallel=56,
+        shared_copies=4,
+        routing="two_level",
+    )
+    assert systems["prefill"].tensor_parallel == 2
+
+
+def test_round_trip(tmp_path):
+    assert parse_systems(json.dumps({"decode": BLOCK})) == {"decode": SMALL}
+    write_systems({"prefill": SMALL, "decode": SMALL}, tmp_path / "system.json")
+    assert read_systems(tmp_path / "system.json") == {"prefill": SMALL, "decode": SMALL}
+    with pytest.raises(FormatError, match="no name for routing 'dirichlet_4'"):
+        format_systems({"decode": WaferSystem(routing="dirichlet_4")})
+
+
+def test_degrees_and_grids_are_named_as_the_file_does():
+    assert wrong(dp_attn=3) == (
+        "s.json:3: decode: tp_attn 2 x sp 2 x dp_attn 3 x pp 1 is 12, not the 4 of 'num_nodes'"
+    )
+    assert "tp_ffn 1 x ep 2 x dp_ffn 1 x pp 1 is 2, not the 4 of 'num_nodes'" in wrong(ep=2)
+    assert "key 'node_grid': 3 x 2 nodes are not the 4 of 'num_nodes'" in wrong(node_grid=[3, 2])
+    assert "key 'core_grid': two whole numbers" in wrong(core_grid=[4])
+    assert "key 'sp': a whole number above 0, not -2" in wrong(sp=-2)
+    assert "key 'num_nodes': a whole number above 0, not 4.5" in wrong(num_nodes=4.5)
+    assert "key 'n_redundant_shared_exp': 9 exceeds the 4" in wrong(n_redundant_shared_exp=9)
+
+
+def test_wrong_keys():
+    for key in KEYS:
+        assert f"key '{key}' is missing" in wrong(**{key: None})
+    assert "unknown key 'tp_atn'; did you mean tp_attn" in wrong(tp_atn=1)
+    assert "should be [rows, columns]" in wrong(core_grid=16)
+    assert "unknown 'mmlu'; known: empirical_mmlu" in wrong(expert_workload_model="mmlu")
+    assert "unknown 'ring'; known: allgather, alltoall, multicast" in wrong(moe_comm="ring")
+    assert "key 'moe_comm': should be text" in wrong(moe_comm=[])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{}", "neither 'prefill' nor 'decode'"),
+        ("[]", "should be a JSON object"),
+        ('{"decod": {}}', "unknown block 'decod'; did you mean decode"),
+        ('{"decode": 3}', "'decode' should be an object of keys"),
+        ('{"decode": {"sp": 1, "sp": 2}}', "key 'sp' is given twice"),
+        ("{", "not valid JSON"),
+    ],
+)
+def test_no_systems(text, said):
+    with pytest.raises(FormatError, match=said):
+        parse_systems(text)

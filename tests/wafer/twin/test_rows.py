@@ -1,0 +1,67 @@
+"""Single rows and their names."""
+
+from __future__ import annotations
+
+from perfmodel.wafer.formats.node_graph import GraphNode
+from perfmodel.wafer.formats.node_table import NodeOperation
+from perfmodel.wafer.twin.rows import Rows, Tensor
+
+
+def test_names_follow_from_tensors():
+    rows = Rows(3, 2)
+    x = Tensor("x", (4, 1, 6))
+    left, right = rows.split(x, 4, 2)
+    assert (left.name, right.name) == ("x_split0:4", "x_split4:6")
+    view = rows.view(left, 4, 4)
+    assert view == Tensor("x_split0:4_view", (4, 4))
+    assert rows.transpose(Tensor("t", (1, 2, 3)), 0, 2) == Tensor("t_transpose", (3, 2, 1))
+    assert rows.slice(x, 1, 2).name == "x_slice1"
+    assert rows.slice(x, 1, 3) == Tensor("x_slice1:3", (2, 1, 6))
+    assert rows.concat([right, right], axis=-1) == Tensor("x_split4:6_concat", (4, 1, 4))
+    assert [row.dimensions for row in rows.table] == [
+        "-1 -> [4, 2] -> [4, 1, 6]",
+        "[4, 1, 4] -> [4, 4]",
+        "[0, 2] -> [1, 2, 3] -> [3, 2, 1]",
+        "[4, 1, 6] -> 0 -> 1:2",
+        "[4, 1, 6] -> 0 -> 1:3",
+        "-1 -> [2, 2] -> [4, 1, 4]",
+    ]
+    assert rows.graph[-1] == GraphNode(
+        "x_split4:6_concat", "Concat", ("3:x_split4:6",) * 2, ("3:x_split4:6_concat",)
+    )
+
+
+def test_products():
+    rows = Rows(0, 2)
+    made = rows.linear("w", Tensor("x", (4, 3, 6)), 5)
+    assert made == Tensor("w_out", (4, 3, 5))
+    assert rows.table[0] == NodeOperation(
+        "w", "Linear", 60, 360, 60, 0, None, "[12, 6] x [6, 5] -> [12, 5]"
+    )
+    made = rows.grouped_linear("g", Tensor("y", (2, 3, 4)), 5)
+    assert made == Tensor("g_out", (2, 3, 5))
+    assert rows.table[1][2:5] == (80, 120, 80)
+    assert rows.table[1].dimensions == "[2, 3, 4] x [2, 4, 5] -> [2, 3, 5]"
+
+
+def test_messages():
+    rows = Rows(1, 2)
+    made = rows.all_reduce("a", Tensor("x", (4, 6)), [1, 3])
+    assert made == Tensor("a_out", (4, 6))
+    assert rows.table[0][5:] == (48, (1, 3), "[4, 6]")
+    assert rows.graph[0].kind == "Allreduce"
+    rows.multicast("m", made, [0, 2])
+    assert rows.graph[1] == GraphNode("m", "Multicast", ("1:a_out",), ("0:a_out", "2:a_out"))
+    rows.barrier("b", [0, 1])
+    assert rows.table[2] == NodeOperation("b", "Barrier", 0, 0, 0, 0, (0, 1), "N/A")
+    assert len(rows.graph) == 2
+
+
+def test_feed_forward():
+    rows = Rows(0, 1)
+    x = Tensor("x", (2, 1, 8))
+    assert rows.feed_forward("f", x, 3, [0, 1]) == Tensor("f_ar_out", (2, 1, 8))
+    names = [row.name for row in rows.table]
+    assert names == ["f_up", "f_gate", "f_add", "f_down", "f_ar"]
+    assert rows.graph[2].inputs == ("0:f_up_out", "0:f_gate_out")
+    assert rows.feed_forward("g", x, 3, [0]).name == "g_down_out"
