@@ -13,7 +13,7 @@ from perfmodel.base.units import format_size, format_time
 from perfmodel.cli.shared.printing import heading, percent, print_json, share, table
 from perfmodel.kernels.wafer.columns import BEYOND_SRAM, CACHE_BEYOND_SRAM
 from perfmodel.wafer.fields import MAPPING_FIELDS
-from perfmodel.wafer.subject import SUBJECT as WAFER
+from perfmodel.wafer.result_subject import SUBJECT as WAFER
 from perfmodel.wafer.variables import (
     PART_VARIABLES,
     SCHEMA_VERSION,

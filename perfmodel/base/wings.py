@@ -1,7 +1,7 @@
 """Wings: what hangs on the core and may be absent, and what each of them gives to it.
 
 The core imports no wing. What a wing adds to a table of the core stands in a module of the wing
-with an agreed name, as ``perfmodel.wafer.subject``, and is found here if the wing is there.
+with an agreed name, as ``perfmodel.wafer.result_subject``, and is found here if the wing is there.
 """
 
 from __future__ import annotations

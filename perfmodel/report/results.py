@@ -17,7 +17,7 @@ from perfmodel.store import results, subject
 from perfmodel.strategy import rules as training_rules
 from perfmodel.strategy.fields import FIELDS, StrategyField
 from perfmodel.sweeps.trust import TRUST
-from perfmodel.wafer.subject import SUBJECT as WAFER_SUBJECT
+from perfmodel.wafer.result_subject import SUBJECT as WAFER_SUBJECT
 
 KINDS: dict[int, Kind] = {
     id(subject.TRAINING): TRAINING,

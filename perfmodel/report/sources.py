@@ -88,7 +88,7 @@ def _with_costs(table: Table, costs: Mapping[str, Any]) -> Table:
     """Return results with their costs, where they say what hardware they are for."""
     from perfmodel.store.cost import add_cost
     from perfmodel.store.subject import subject_of
-    from perfmodel.wafer.subject import SUBJECT as WAFER
+    from perfmodel.wafer.result_subject import SUBJECT as WAFER
 
     if subject_of(table) is WAFER or ("cost" in table.attrs and not costs):
         return table

@@ -142,7 +142,12 @@ SENSITIVITY = Subject(
 @functools.cache
 def subjects() -> tuple[Subject, ...]:
     """Return every kind of results, those of the wings included."""
-    return (TRAINING, SERVING, SENSITIVITY, *(wing.SUBJECT for wing in contributions("subject")))
+    return (
+        TRAINING,
+        SERVING,
+        SENSITIVITY,
+        *(wing.SUBJECT for wing in contributions("result_subject")),
+    )
 
 
 def subject_of(results: Table | xr.Dataset | Any) -> Subject:

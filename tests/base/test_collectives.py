@@ -28,9 +28,9 @@ ASTRA_ALGORITHM = {"halvingDoubling": "HALVING_DOUBLING"}
         ("collective.algorithms", COLLECTIVES),
         ("collective.algorithms", ALGORITHMS),
         ("collective.tuning", PROTOCOLS),
-        ("astra.phase", SIMULATED),
-        ("astra.phase", [ASTRA_ALGORITHM.get(name, name) for name in records.ALGORITHMS]),
-        ("astra.phase", [ASTRA_TOPOLOGY[name] for name in records.UNAWARE_TOPOLOGIES]),
+        ("workloads.astra.phase", SIMULATED),
+        ("workloads.astra.phase", [ASTRA_ALGORITHM.get(name, name) for name in records.ALGORITHMS]),
+        ("workloads.astra.phase", [ASTRA_TOPOLOGY[name] for name in records.UNAWARE_TOPOLOGIES]),
     ],
 )
 def test_a_position_is_the_number_in_the_kernels(module, names):

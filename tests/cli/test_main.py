@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from perfmodel import __version__
+from perfmodel.base.wings import WINGS
 from perfmodel.cli.group import commands_by_wing
 from perfmodel.cli.main import cli
 from perfmodel.cli.shared import options
@@ -83,14 +84,24 @@ def test_asking_for_help_imports_no_command() -> None:
         "print(*sorted(ours))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    modules = "_version base base.errors cli cli.group cli.main kernels kernels._jit"
-    assert done.stdout.split() == [f"perfmodel.{name}" for name in modules.split()]
+    modules = "_version base base.errors base.wings cli cli.group cli.main kernels kernels._jit"
+    wings = [f"cli.{wing}" for wing in ("core", *WINGS)]
+    verbs = [f"{wing}.verbs" for wing in wings]
+    named = sorted((*modules.split(), *wings, *verbs))
+    assert done.stdout.split() == [f"perfmodel.{name}" for name in named]
+
+
+def test_the_help_page_lists_commands_by_wing() -> None:
+    text = run("--help").stdout
+    places = [text.index(f"{title}:") for title in commands_by_wing().sections]
+    assert places == sorted(places)
+    assert len(places) == 1 + len(WINGS)
 
 
 def test_no_arguments_show_the_help() -> None:
     result = run()
     assert result.exit_code == 2
-    assert "Commands:" in result.stdout
+    assert "Project, choose and launch:" in result.stdout
 
 
 def test_importing_and_asking_for_help_loads_nothing_heavy() -> None:

@@ -39,8 +39,13 @@ WRITTEN: dict[str, tuple[str, ...]] = {
 
 
 # Kernels of files, which plain Python calls with bytes and compiled code with arrays of them:
-# `tests/oracles/test_chakra_protobuf.py` and `tests/workloads/formats/chakra` hold both against protobuf.
-OF_FILES = ("trace.format_nodes.", "trace.parse_nodes.", "trace.wire.")
+# `tests/oracles/test_chakra_protobuf.py` and `tests/workloads/formats/chakra` hold both against
+# protobuf.
+OF_FILES = (
+    "workloads.trace.format_nodes.",
+    "workloads.trace.parse_nodes.",
+    "workloads.trace.wire.",
+)
 
 
 def kernels() -> dict[str, Any]:

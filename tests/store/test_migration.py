@@ -21,7 +21,7 @@ from perfmodel.store.migration import MIGRATED_FROM, STEPS, to_present, versions
 from perfmodel.store.results import open_table
 from perfmodel.store.subject import SERVING, TRAINING
 from perfmodel.strategy.fields import FIELDS
-from perfmodel.wafer.subject import SUBJECT as WAFER
+from perfmodel.wafer.result_subject import SUBJECT as WAFER
 from tests.cli.running import assert_one_line, document, run
 
 STORED = Path(__file__).with_name("stored")

@@ -7,7 +7,7 @@ from perfmodel.base.table import Column, Table
 from perfmodel.base.variables import RATE
 from perfmodel.store.subject import SERVING, TRAINING, subject_of
 from perfmodel.wafer import variables as wafer_variables
-from perfmodel.wafer.subject import SUBJECT as WAFER
+from perfmodel.wafer.result_subject import SUBJECT as WAFER
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from perfmodel.base.units import GIB
 from perfmodel.report.plots.describe import Axis
 from perfmodel.store.results import as_table
 from perfmodel.store.subject import subject_of
-from perfmodel.wafer.subject import SUBJECT as WAFER
+from perfmodel.wafer.result_subject import SUBJECT as WAFER
 
 WORDS = {
     "tokens_per_second_per_device": ("throughput", "tokens/s/device"),

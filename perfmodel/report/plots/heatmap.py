@@ -18,7 +18,7 @@ from perfmodel.report.plots.placing import inner_size, text_size
 from perfmodel.report.plots.sizes import Paper
 from perfmodel.store.results import LARGER_IS_BETTER, column, select, shape_of
 from perfmodel.store.subject import SERVING, TRAINING, subject_of
-from perfmodel.wafer.subject import SUBJECT as WAFER
+from perfmodel.wafer.result_subject import SUBJECT as WAFER
 
 DEFAULTS = {
     TRAINING.verb: ("tensor_parallel", "pipeline_parallel"),

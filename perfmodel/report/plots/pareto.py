@@ -18,7 +18,7 @@ from perfmodel.report.plots.placing import Wanted, inner_size, placed
 from perfmodel.report.plots.sizes import Paper
 from perfmodel.store.results import LARGER_IS_BETTER, column, front_among, rows, select
 from perfmodel.store.subject import SERVING, TRAINING, subject_of
-from perfmodel.wafer.subject import SUBJECT as WAFER
+from perfmodel.wafer.result_subject import SUBJECT as WAFER
 
 DEFAULTS = {
     TRAINING.verb: ("memory_total", RATE),

@@ -21,7 +21,7 @@ from perfmodel.base.figures import (
 )
 from perfmodel.store.subject import SERVING, TRAINING
 from perfmodel.wafer import variables as wafer_variables
-from perfmodel.wafer.subject import SUBJECT as WAFER
+from perfmodel.wafer.result_subject import SUBJECT as WAFER
 
 
 class Part(NamedTuple):
