@@ -12,51 +12,23 @@ import click
 from perfmodel.base.variables import RATE
 from perfmodel.base.wings import contributions
 from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
-from perfmodel.cli.shared import options
+from perfmodel.cli.shared import completions, options
 from perfmodel.cli.shared.costs import cost_options, costs_header, print_costs, with_costs
 from perfmodel.cli.shared.printing import heading, print_json
-from perfmodel.cli.shared.types import WholeRange, Words
 
 
 @click.command("best", cls=Command, short_help="Rank a sweep, or served models.")
 @click.argument("file", metavar="FILE", type=click.Path())
-@options.option(
-    "--top",
-    section="Selection",
-    type=WholeRange(1),
-    metavar="N",
-    help="Rows to show.  [default: 10; with --pareto all]",
-)
+@options.options_of("core.best", "top")
 @options.option(
     "--by",
     section="Selection",
     metavar="VAR",
-    shell_complete=options.complete_variables,
+    shell_complete=completions.complete_variables,
     help="Variable to rank by: rates and utilisations largest first, the rest smallest first.  "
     f"[default: {RATE}]",
 )
-@options.option(
-    "--where",
-    section="Selection",
-    metavar="EXPR",
-    help="Filter over variables and strategy fields, long or short names: comparisons, "
-    "arithmetic, and, or, not, in; text in quotes.",
-)
-@options.option(
-    "--pareto",
-    section="Selection",
-    type=Words(),
-    metavar="VAR,VAR",
-    shell_complete=options.complete_variables,
-    help="Show what no other one beats in all of these variables.",
-)
-@options.option(
-    "--all",
-    "everything",
-    section="Selection",
-    is_flag=True,
-    help="Also what does not fit in memory.",
-)
+@options.options_of("core.best", "where", "pareto", "all")
 @options.safe_option
 @cost_options
 @options.json_option

@@ -16,7 +16,7 @@ from perfmodel.cli.core.kernel.output import output_options, run_grid, show_grid
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.printing import say, table
-from perfmodel.cli.shared.types import Counts, Sizes, Words
+from perfmodel.cli.shared.types import Words
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
@@ -38,71 +38,14 @@ AXIS_HEADINGS = {"algorithm": "asked algorithm", "protocol": "asked protocol"}
 
 @click.command("collective", cls=Command, short_help="Time collectives.")
 @click.argument("collective", metavar="COLLECTIVE,…", type=Words())
-@options.option(
-    "--size",
-    section=GROUP,
-    type=Sizes(),
-    required=True,
-    help="Bytes, counted as nccl-tests does: all_reduce, broadcast and multicast, the buffer "
-    "of a rank; all_gather and gather, the whole output; reduce_scatter and scatter, the "
-    "whole input; all_to_all, the whole send buffer of a rank; point_to_point, the message.",
-)
-@options.option("--members", section=GROUP, type=Counts(), help="Ranks of the group.")
-@options.option(
-    "--members-per-node",
-    section=GROUP,
-    type=Counts(),
-    help="Ranks of the group in each node; nodes are filled without this.",
-)
-@options.option(
-    "--stride",
-    section=GROUP,
-    type=Counts(),
-    help="In place of that: distance between neighbouring ranks of the group.",
-)
-@options.option(
-    "--algorithm",
-    section=GROUP,
-    type=Words(),
-    default="auto",
-    show_default=True,
-    help="auto (the library's choice), ring, bidirectional_ring, direct, halving_doubling, "
-    "recursive_doubling, double_binary_tree, hierarchical, in_network (NVLS), in_network_tree "
-    "(NVLS tree), aggregated_trees (PAT), one_shot, two_shot, …",
-)
-@options.option(
-    "--protocol",
-    section=GROUP,
-    type=Words(),
-    default="auto",
-    show_default=True,
-    help="auto, low_latency, low_latency_128, simple.",
+@options.options_of(
+    "core.collective", "size", "members", "members_per_node", "stride", "algorithm", "protocol"
 )
 @options.several_hardware_option(section=options.HARDWARE, required=False)
 @options.set_option
 @options.sweep_option
-@options.option(
-    "--astra-network",
-    section=ASTRA,
-    type=click.Path(),
-    metavar="FILE.yml",
-    help="In place of --hardware and --members: network of ASTRA-sim's analytical backend.",
-)
-@options.option(
-    "--astra-system",
-    section=ASTRA,
-    type=click.Path(),
-    metavar="FILE.json",
-    help="Its system layer: algorithms, chunks, scheduling.",
-)
-@options.option(
-    "--engine",
-    section=ASTRA,
-    type=click.Choice(ENGINES),
-    default=ENGINES[0],
-    show_default=True,
-    help="Which of its two analytical backends.",
-)
+@options.options_of("core.collective", "astra_network", "astra_system")
+@options.options_of("core.collective", "engine", type=click.Choice(ENGINES), default=ENGINES[0])
 @output_options
 @click.pass_context
 def collective_command(

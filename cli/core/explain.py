@@ -24,7 +24,6 @@ from perfmodel.cli.shared.inputs import assumed
 from perfmodel.cli.shared.launch_file import from_option
 from perfmodel.cli.shared.models import tuned_model_option
 from perfmodel.cli.shared.printing import heading, print_json, say, share, table
-from perfmodel.cli.shared.types import WholeRange
 
 if TYPE_CHECKING:
     from perfmodel.analysis.explain import OperationCost
@@ -47,35 +46,9 @@ PHASES = ("forward", "backward_input", "backward_weight", "recompute")
 @options.set_option
 @options.framework_option
 @options.config_option
-@options.option(
-    "--top",
-    section=options.OUTPUT,
-    type=WholeRange(1),
-    default=25,
-    show_default=True,
-    metavar="N",
-    help="Operations to show; the others are summed up in one line.",
-)
-@options.option(
-    "--phase",
-    section=options.OUTPUT,
-    type=click.Choice(PHASES),
-    help="Only the operations of one phase.",
-)
-@options.option(
-    "--pipeline",
-    "stages",
-    section=options.OUTPUT,
-    is_flag=True,
-    help="Show the stages of the pipeline in place of operations: layers, passes, waits, and the "
-    "micro-batches and bytes that each keeps (with --json over time, too).",
-)
-@options.option(
-    "--memory",
-    section=options.OUTPUT,
-    is_flag=True,
-    help="What every pipeline stage holds at the moments of a step, instead of the operations.",
-)
+@options.options_of("core.explain", "top")
+@options.options_of("core.explain", "phase", type=click.Choice(PHASES))
+@options.options_of("core.explain", "pipeline", "memory")
 @options.json_option
 @options.verbosity_options
 @click.pass_context

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfmodel.cli.group import Command, CommandGroup
-from perfmodel.cli.shared import options
+from perfmodel.cli.shared import completions, options
 from perfmodel.cli.shared.printing import heading, print_json, say, table
 
 if TYPE_CHECKING:
@@ -32,13 +32,7 @@ def hardware_group() -> None:
 
 
 @hardware_group.command("list", cls=Command, short_help="Name the profiles.")
-@options.option(
-    "--all",
-    "everything",
-    section=options.OUTPUT,
-    is_flag=True,
-    help="Also families and chips, which are parts of systems.",
-)
+@options.options_of("core.hardware", "all")
 @options.json_option
 @options.verbosity_options
 def list_command(everything: bool, as_json: bool) -> None:
@@ -84,7 +78,7 @@ def list_command(everything: bool, as_json: bool) -> None:
 
 
 @hardware_group.command("show", cls=Command, short_help="Show one profile.")
-@click.argument("name", metavar="NAME|PATH", shell_complete=options.complete_hardware)
+@click.argument("name", metavar="NAME|PATH", shell_complete=completions.complete_hardware)
 @options.set_option
 @options.json_option
 @options.verbosity_options

@@ -43,14 +43,7 @@ STATED = (
 
 @click.command("launch", cls=Command, short_help="Write what starts a chosen strategy.")
 @click.argument("file", metavar="[FILE]", required=False, type=click.Path())
-@options.option(
-    "--for",
-    "software",
-    section="What to write",
-    required=True,
-    type=click.Choice([*MODULES, *SERVERS]),
-    help="The software that is to run it; engines for deployments that 'perfmodel serve' found.",
-)
+@options.options_of("core.launch", "for", type=click.Choice([*MODULES, *SERVERS]))
 @pick_options
 @from_option
 @model_option

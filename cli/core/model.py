@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfmodel.cli.group import Command, CommandGroup
-from perfmodel.cli.shared import options
+from perfmodel.cli.shared import completions, options
 from perfmodel.cli.shared.models import tuned_reading_options
 from perfmodel.cli.shared.printing import heading, print_json, say, table
-from perfmodel.cli.shared.types import WholeRange
 
 if TYPE_CHECKING:
     from perfmodel.model.build import ModelSpec
@@ -66,16 +65,8 @@ def list_command(as_json: bool) -> None:
 
 
 @model_group.command("show", cls=Command, short_help="Show one model.")
-@click.argument("name", metavar="NAME|PATH", shell_complete=options.complete_models)
-@options.option(
-    "--seq-len",
-    section=options.PROBLEM,
-    type=WholeRange(1),
-    default=8192,
-    show_default=True,
-    metavar="TOKENS",
-    help="Sequence length for the FLOPs per token and for what serving keeps of a sequence.",
-)
+@click.argument("name", metavar="NAME|PATH", shell_complete=completions.complete_models)
+@options.options_of("core.model", "seq_len")
 @tuned_reading_options
 @options.json_option
 @options.verbosity_options

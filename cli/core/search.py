@@ -16,7 +16,6 @@ from perfmodel.cli.shared.models import reading_document
 from perfmodel.cli.shared.nothing import nothing_possible, smaller
 from perfmodel.cli.shared.printing import activity, heading, print_json, remark, say
 from perfmodel.cli.shared.spaces import named, space_options, top_option
-from perfmodel.cli.shared.types import FiniteRange
 
 if TYPE_CHECKING:
     from perfmodel.model.build import ModelSpec
@@ -31,22 +30,8 @@ PROVED = {
 
 @click.command("search", cls=Command, short_help="Find the best of too many strategies.")
 @space_options
-@options.option(
-    "--by",
-    section="Search",
-    type=click.Choice(SEARCHED_BY),
-    default=RATE,
-    show_default=True,
-    help="What to rank by.",
-)
-@options.option(
-    "--seconds",
-    section="Search",
-    type=FiniteRange(min=0.0, min_open=True),
-    metavar="S",
-    help="Stop then, and say how much better what is left could be.  [default: until all is "
-    "proved]",
-)
+@options.options_of("core.search", "by", type=click.Choice(SEARCHED_BY), default=RATE)
+@options.options_of("core.search", "seconds")
 @options.results_option("Write the results of the best strategies")
 @top_option("Strategies to find.")
 @options.safe_option

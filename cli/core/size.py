@@ -15,7 +15,7 @@ from perfmodel.cli.shared.inputs import load_engines, load_rows, of_hardware
 from perfmodel.cli.shared.models import reading_document, say_remarks, served_model_option
 from perfmodel.cli.shared.printing import heading, print_json, remark
 from perfmodel.cli.shared.serving_tables import print_points
-from perfmodel.cli.shared.types import FiniteRange, WholeRange
+from perfmodel.cli.shared.types import FiniteRange
 from perfmodel.serving.fields import LOAD_FIELD_BY_NAME
 
 LIMITS, ASKED = "Limits", "Load"
@@ -62,59 +62,19 @@ def _others(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) 
 @click.command("size", cls=Command, short_help="Find the fewest devices for a served rate.")
 @served_model_option
 @options.hardware_options
-@options.option(
-    "--rate",
-    section=ASKED,
-    required=True,
-    type=FiniteRange(min=0.0, min_open=True),
-    metavar="X",
-    help="Requests that arrive per second [1/s].",
-)
+@options.options_of("core.size", "rate")
 @options.stack(*map(_load, LOADS))
 @options.stack(*(_limit(name, text) for name, text in NAMED.items()))
-@options.option(
-    "--limit",
-    "others",
-    section=LIMITS,
-    multiple=True,
-    metavar="VAR=X",
-    callback=_others,
-    help="Any other variable of 'perfmodel serve', at most, or at least where more is better, as "
-    "in itl_p99=0.1 or tokens_per_second_per_user=30. May be repeated.",
-)
+@options.options_of("core.size", "limit", callback=_others)
 @served.engines_option
 @served.degree_options
 @served.one_precision_option
 @served.speculative_option
-@options.option(
-    "--pools",
-    section=served.DEPLOYMENT,
-    type=click.Choice(POOLS),
-    default="one",
-    show_default=True,
-    help="Workers that run prompts and answers, prompts and answers on workers of their own, or "
-    "the better of the two.",
-)
-@options.option(
-    "--devices",
-    section=served.DEPLOYMENT,
-    type=WholeRange(1),
-    default=1024,
-    show_default=True,
-    metavar="N",
-    help="Devices of a deployment at most.",
-)
+@options.options_of("core.size", "pools", type=click.Choice(POOLS))
+@options.options_of("core.size", "devices")
 @options.set_option
 @options.config_option
-@options.option(
-    "--top",
-    section=options.OUTPUT,
-    type=WholeRange(1),
-    default=3,
-    show_default=True,
-    metavar="N",
-    help="Deployments of each hardware to show.",
-)
+@options.options_of("core.size", "top")
 @options.json_option
 @options.verbosity_options
 @served.collected

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from perfmodel.cli.group import Command, CommandGroup
-from perfmodel.cli.shared import options
+from perfmodel.cli.shared import completions, options
 from perfmodel.cli.shared.inputs import load_one_engine, load_software
 from perfmodel.cli.shared.printing import heading, print_json, table
 
@@ -65,7 +65,7 @@ def list_command(as_json: bool) -> None:
 
 
 @software_group.command("show", cls=Command, short_help="Show one preset.")
-@click.argument("name", metavar="NAME", shell_complete=options.complete_software)
+@click.argument("name", metavar="NAME", shell_complete=completions.complete_software)
 @options.set_option
 @options.json_option
 @options.verbosity_options

@@ -34,7 +34,6 @@ from perfmodel.cli.shared.printing import (
     say,
 )
 from perfmodel.cli.shared.spaces import named, space_options, top_option
-from perfmodel.cli.shared.types import WholeRange
 from perfmodel.cli.shared.workers import check_one
 
 if TYPE_CHECKING:
@@ -53,53 +52,14 @@ APART = ("model", "framework", "hardware")
 
 @click.command("sweep", cls=Command, short_help="Project every sensible strategy.")
 @space_options
-@options.option(
-    "--keep-impossible",
-    section=options.AXES,
-    is_flag=True,
-    help="Keep impossible strategies in the file, with their reason in 'status'.",
-)
+@options.options_of("core.sweep", "keep_impossible")
 @cost_options
 @options.results_option("Write all results")
-@options.option(
-    "--keep",
-    section=options.OUTPUT,
-    type=click.Choice(["all", "best"]),
-    default="all",
-    show_default=True,
-    help="Keep all strategies, or no more than --top of the best of every model, software, "
-    "number of devices and row of hardware (and --pareto): for any number of strategies.",
-)
-@options.option(
-    "--by",
-    section=options.OUTPUT,
-    default=RATE,
-    show_default=True,
-    metavar="VARIABLE",
-    help="What is best.",
-)
-@options.option(
-    "--pareto",
-    section=options.OUTPUT,
-    default="",
-    metavar="A,B,…",
-    help="With --keep best: keep also what no other strategy is as good as in all of these.",
-)
+@options.options_of("core.sweep", "keep")
+@options.options_of("core.sweep", "by", default=RATE)
+@options.options_of("core.sweep", "pareto")
 @top_option("Strategies to show.")
-@options.option(
-    "--float64",
-    section=options.OUTPUT,
-    is_flag=True,
-    help="Keep results in double precision: twice the memory. Single precision is within 6e-8; "
-    "sums, and what decides whether a strategy fits, are double in any case.",
-)
-@options.option(
-    "--threads",
-    section=options.OUTPUT,
-    type=WholeRange(1),
-    metavar="N",
-    help="Threads over chunks of strategies.  [default: one per core]",
-)
+@options.options_of("core.sweep", "float64", "threads")
 @block_options
 @options.safe_option
 @options.json_option

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfmodel.cli.group import Command
-from perfmodel.cli.shared import options
+from perfmodel.cli.shared import completions, options
 from perfmodel.cli.shared.printing import (
     error_statistic,
     heading,
@@ -20,7 +20,6 @@ from perfmodel.cli.shared.printing import (
     remark,
     table,
 )
-from perfmodel.cli.shared.types import WholeRange, Words
 from perfmodel.cli.shared.workers import chosen_workers, worker_options
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ UNHEARD = 0.005  # shown as 0 %
 
 @click.command("calibrate", cls=Command, short_help="Fit a profile to measured kernels.")
 @click.argument(
-    "profile", metavar="PROFILE", required=False, shell_complete=options.complete_hardware
+    "profile", metavar="PROFILE", required=False, shell_complete=completions.complete_hardware
 )
 @click.argument("files", metavar="MEASURED.csv", nargs=-1, type=click.Path())
 @options.output_option(
@@ -49,70 +48,17 @@ UNHEARD = 0.005  # shown as 0 %
     "Write a profile that extends PROFILE and holds what changed; of a family, lines for its "
     "profile and for fits.toml.",
 )
-@options.option(
-    "--kind",
-    section="Selection",
-    metavar="KIND",
-    help="What the table holds: gemm, attention, mla, moe, stream, collective, "
-    "serving-all-reduce, moe-alltoall.  [default: by its columns]",
-)
-@options.option(
-    "--where",
-    section="Selection",
-    multiple=True,
-    metavar="EXPR",
-    help="Filter over the columns of the table; text in quotes. Of several tables: one for all, "
-    "or one for each in their order.",
-)
-@options.option(
-    "--all-rows",
-    section="Selection",
-    is_flag=True,
-    help="Also rows of other devices, each with its own device's facts: what a family has "
-    "in common.",
-)
-@options.option(
-    "--family",
-    section="Fit",
-    metavar="NAME",
-    help="Fit what this profile that ships hands down, such as nvidia-hopper, to the rows of all "
-    "its devices, each with its own facts; in place of PROFILE. Several tables are fitted "
-    "together.",
-)
-@options.option(
-    "--id",
-    "name",
-    section="Fit",
-    metavar="ID",
-    help="Name of the family's fit in fits.toml.  [default: by kind and family]",
-)
-@options.option(
-    "--bands",
-    section="Fit",
-    is_flag=True,
-    help="Fit nothing: take the family's [calibration.uncertainty] from the rows.",
-)
-@options.option(
-    "--only",
-    section="Fit",
-    type=Words(),
-    metavar="KEY,…",
-    help="Fit these constants only.  [default: all that PROFILE declares adjustable]",
-)
-@options.option(
-    "--from-prior",
-    section="Fit",
-    is_flag=True,
-    help="Start from and be held by the physical priors, not the values in use.",
-)
-@options.option(
-    "--sample",
-    section="Fit",
-    type=WholeRange(20),
-    default=4000,
-    show_default=True,
-    metavar="N",
-    help="Rows that the fit sees, an equal share of each regime; all rows judge it.",
+@options.options_of(
+    "measured.calibrate",
+    "kind",
+    "where",
+    "all_rows",
+    "family",
+    "id",
+    "bands",
+    "only",
+    "from_prior",
+    "sample",
 )
 @worker_options("Do the fits, to all rows and without each fold,")
 @options.json_option

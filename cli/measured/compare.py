@@ -19,7 +19,6 @@ from perfmodel.cli.shared.printing import (
     remark,
     table,
 )
-from perfmodel.cli.shared.types import Words
 from perfmodel.cli.shared.workers import chosen_workers, worker_options
 
 if TYPE_CHECKING:
@@ -43,51 +42,15 @@ def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> flo
 @click.command("compare", cls=Command, short_help="Compare projections with measured runs.")
 @click.argument("kind", metavar="KIND")
 @click.argument("file", metavar="RUNS.csv", type=click.Path())
-@options.option(
-    "--where",
-    section="Selection",
-    metavar="EXPR",
-    help="Filter over the columns of the table; text in quotes.",
-)
-@options.option(
-    "--by",
-    section="Selection",
-    type=Words(),
-    metavar="COL,…",
-    help="Columns to group by.  [default: depends on KIND]",
-)
-@options.option(
-    "--metric",
-    section="Selection",
-    type=click.Choice(("tpot", "ttft", "throughput")),
-    help="What is compared of served models.  [default: tpot]",
-)
+@options.options_of("measured.compare", "where", "by", "metric")
 @options.one_hardware_option(
     section="Selection",
     text="Profile that stands in for what every row names, such as a calibrated one.",
 )
-@options.option(
-    "--throughput",
-    section=options.OUTPUT,
-    is_flag=True,
-    help="Errors of the throughput (measured/projected time - 1) instead of the time.",
-)
-@options.option(
-    "--max-error",
-    section=options.OUTPUT,
-    metavar="SHARE",
-    callback=_share,
-    help="Leave with code 1 where the median absolute error exceeds this, as in 10% or 0.1.",
-)
+@options.options_of("measured.compare", "throughput")
+@options.options_of("measured.compare", "max_error", callback=_share)
 @options.output_option("FILE.csv", "Write every row with its projection and error.")
-@options.option(
-    "--plot",
-    section=options.OUTPUT,
-    metavar="FILE",
-    type=click.Path(),
-    help="Draw predicted against measured, as 'perfmodel plot accuracy' does, by the first --by "
-    "column: .png, .svg, .pdf or .html.",
-)
+@options.options_of("measured.compare", "plot")
 @worker_options("Project the rows")
 @options.json_option
 @options.verbosity_options

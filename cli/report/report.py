@@ -11,31 +11,13 @@ from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.costs import cost_options
 from perfmodel.cli.shared.printing import activity, print_json, remark
-from perfmodel.cli.shared.types import WholeRange
 
 
 @click.command("report", cls=Command, short_help="Show results as one page.")
 @click.argument("files", metavar="FILE…", nargs=-1, required=True, type=click.Path())
-@options.option(
-    "--where",
-    section="Selection",
-    metavar="EXPR",
-    help="Filter over variables and strategy fields, as in 'perfmodel best': only these rows are "
-    "in the page.",
-)
-@options.option(
-    "--top",
-    section="Selection",
-    type=WholeRange(1),
-    default=10,
-    show_default=True,
-    metavar="N",
-    help="Rows of the table of the best; a button shows more.",
-)
+@options.options_of("report.report", "where", "top")
 @cost_options
-@options.option(
-    "--title", section=options.OUTPUT, metavar="TEXT", help="Heading.  [default: of the first FILE]"
-)
+@options.options_of("report.report", "title")
 @options.output_option("FILE.html", "The page, written completely or not at all.", required=True)
 @options.json_option
 @options.verbosity_options

@@ -25,7 +25,6 @@ from perfmodel.cli.shared.launch_file import from_option
 from perfmodel.cli.shared.models import READING, tuned_model_option
 from perfmodel.cli.shared.picked import SWEPT, given_options, pick_options, picked_row
 from perfmodel.cli.shared.printing import print_json, remark
-from perfmodel.cli.shared.types import WholeRange
 from perfmodel.strategy.fields import FIELDS
 
 if TYPE_CHECKING:
@@ -57,33 +56,9 @@ STORED = 1e-6  # how far a step may be from that of a stored sweep, which has si
 @options.set_option
 @options.framework_option
 @options.config_option
-@options.option(
-    "--stages",
-    section="What to show",
-    metavar="LIST",
-    help="Pipeline stages: all, or a list of numbers, first and last.  [default: all]",
-)
-@options.option(
-    "--operations",
-    section="What to show",
-    type=click.Choice(list(TOLD)),
-    help="What passes are told as: what their time goes to (none), the same of every layer "
-    "(layers), or every operation (all).  [default: none]",
-)
-@options.option(
-    "--pipeline",
-    section="What to show",
-    is_flag=True,
-    help="The passes of the pipeline alone, as 'perfmodel explain --pipeline' has them.",
-)
-@options.option(
-    "--passes",
-    section="What to show",
-    type=WholeRange(1),
-    metavar="N",
-    help="Served models: entries of each batch, from the first on; passes alike in a row are one.  "
-    "[default: all]",
-)
+@options.options_of("report.timeline", "stages")
+@options.options_of("report.timeline", "operations", type=click.Choice(list(TOLD)))
+@options.options_of("report.timeline", "pipeline", "passes")
 @options.output_option(
     "FILE", "Write the timeline for ui.perfetto.dev: .json, or .json.gz, completely or not at all."
 )

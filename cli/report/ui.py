@@ -7,41 +7,14 @@ import click
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.printing import remark
-from perfmodel.cli.shared.types import WholeRange
 
 PORT = 8765
 
 
 @click.command("ui", cls=Command, short_help="Open a page with controls.")
-@options.option(
-    "--model",
-    section=options.PROBLEM,
-    multiple=True,
-    metavar="FILE",
-    help="Offer a model's config.json beside the presets. May be repeated.",
-)
-@options.option(
-    "--hardware",
-    section=options.PROBLEM,
-    multiple=True,
-    metavar="FILE",
-    help="Offer a hardware profile beside those that ship. May be repeated.",
-)
-@options.option(
-    "--port",
-    section=options.OUTPUT,
-    type=WholeRange(0, 65535),
-    default=PORT,
-    show_default=True,
-    metavar="N",
-    help="Port of this machine; 0 for any that is free.",
-)
-@options.option(
-    "--no-browser",
-    section=options.OUTPUT,
-    is_flag=True,
-    help="Print the link, and open no browser.",
-)
+@options.options_of("report.ui", "model", "hardware")
+@options.options_of("report.ui", "port", default=PORT)
+@options.options_of("report.ui", "no_browser")
 @options.verbosity_options
 def ui_command(
     model: tuple[str, ...], hardware: tuple[str, ...], port: int, no_browser: bool

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from perfmodel.base.errors import ModelError
-from perfmodel.cli.shared.options import PROBLEM, option, stack
-from perfmodel.cli.shared.types import ListType, WholeRange
+from perfmodel.cli.shared.options import options_of, stack
+from perfmodel.cli.shared.types import ListType
 from perfmodel.model.adapters import EVERYTHING, FROZEN_BYTES, WORDS, AdapterSpec
 
 NAMES = ("lora_rank", "lora_targets", "lora_frozen", "lora_share_experts", "lora_expert_rank")
@@ -27,43 +27,11 @@ class Targets(ListType):
 
 
 lora_options = stack(
-    option(
-        "--lora-rank",
-        section=PROBLEM,
-        type=WholeRange(1),
-        metavar="N",
-        help="Train low-rank adapters of this rank, all other weights frozen (LoRA).  "
-        "[default: all weights are trained]",
-    ),
-    option(
-        "--lora-targets",
-        section=PROBLEM,
-        type=Targets(),
-        help="Matrices that have adapters: attention, mlp, all_linear, Megatron's names "
-        "(linear_qkv, …) or transformers' (q_proj, …; docs/training.md).  [default: all_linear]",
-    ),
-    option(
-        "--lora-frozen",
-        section=PROBLEM,
-        type=click.Choice(tuple(FROZEN_BYTES)),
-        help="Store the layers' frozen weights in this format and turn them into 16 bits ahead of "
-        "every product (QLoRA: nf4).",
-    ),
-    option(
-        "--lora-share-experts",
-        section=PROBLEM,
-        is_flag=True,
-        default=None,
-        help="The routed experts of a device share an adapter (Megatron-Bridge's default).  "
-        "[default: each has its own]",
-    ),
-    option(
-        "--lora-expert-rank",
-        section=PROBLEM,
-        type=WholeRange(1),
-        metavar="N",
-        help="Rank of the adapters of routed experts.  [default: --lora-rank]",
-    ),
+    options_of("shared.adapters", "lora_rank"),
+    options_of("shared.adapters", "lora_targets", type=Targets()),
+    options_of("shared.adapters", "lora_frozen", type=click.Choice(tuple(FROZEN_BYTES))),
+    options_of("shared.adapters", "lora_share_experts", default=None),
+    options_of("shared.adapters", "lora_expert_rank"),
 )
 
 

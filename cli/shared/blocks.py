@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.units import format_si
-from perfmodel.cli.shared.options import option, stack
+from perfmodel.cli.shared.options import options_of, stack
 from perfmodel.cli.shared.printing import progress, remark
 from perfmodel.cli.shared.workers import chosen_workers, worker_options
 
@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 BLOCKS = "Larger than memory, or on several processes"
 
 block_options = stack(
-    option(
-        "--resume",
-        section=BLOCKS,
-        is_flag=True,
-        help="Write the file (.zarr or .nc) block by block; go on with what an interrupted run "
-        "left.",
-    ),
+    options_of("shared.blocks", "resume"),
     worker_options("Project blocks", BLOCKS),
 )
 

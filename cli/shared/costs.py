@@ -12,7 +12,7 @@ import click
 
 from perfmodel.base.errors import DataError
 from perfmodel.base.variables import COSTS
-from perfmodel.cli.shared.options import Function, option, stack
+from perfmodel.cli.shared.options import Function, option, options_of, stack
 from perfmodel.cli.shared.printing import remark, table
 from perfmodel.cli.shared.types import Context, FiniteRange, ListType, Parameter
 
@@ -85,14 +85,7 @@ def _number(*names: str, metavar: str, least: float, above: bool, text: str) -> 
     return option(*names, section=COST, type=kind, metavar=metavar, default=None, help=text)
 
 
-price_option = option(
-    "--price",
-    section=COST,
-    type=Prices(),
-    metavar="USD|NAME=USD,…",
-    help="Price of one device [USD per hour], or one for each profile.  "
-    "[default: the profile's, where one is known]",
-)
+price_option = options_of("shared.costs", "price", type=Prices())
 pue_option = _number(
     "--pue",
     metavar="X",
@@ -110,12 +103,7 @@ cost_options: Callable[[Function], Function] = stack(
     ),
     price_option,
     pue_option,
-    option(
-        "--goodput",
-        section=COST,
-        is_flag=True,
-        help="Count the time that checkpoints and failures take; so does each of the next four.",
-    ),
+    options_of("shared.costs", "goodput"),
     _number(
         "--failures-per-device-hour",
         metavar="X",

@@ -12,7 +12,14 @@ from click.shell_completion import CompletionItem
 
 from perfmodel.cli.shared.adapters import NAMES as LORA
 from perfmodel.cli.shared.adapters import adapter_words, given_adapters, lora_options
-from perfmodel.cli.shared.options import MODEL_HELP, PROBLEM, Function, complete_models, option
+from perfmodel.cli.shared.completions import complete_models
+from perfmodel.cli.shared.options import (
+    MODEL_HELP,
+    PROBLEM,
+    Function,
+    option,
+    options_of,
+)
 from perfmodel.cli.shared.options import stack as stacked
 from perfmodel.cli.shared.printing import remark
 from perfmodel.cli.shared.types import One, Paths
@@ -54,25 +61,8 @@ def _complete_families(
     return [CompletionItem(name) for name in covered_model_types() if name.startswith(incomplete)]
 
 
-_mtp_option = option(
-    "--mtp",
-    section=PROBLEM,
-    type=click.Choice(MTP),
-    default="none",
-    show_default=True,
-    help="Multi-token-prediction modules that a model states: left out of parameters, FLOPs, "
-    "memory and time, as in published totals, or trained as stated.",
-)
-_family_option = option(
-    "--as",
-    "family",
-    section=PROBLEM,
-    metavar="FAMILY",
-    default="",
-    shell_complete=_complete_families,
-    help="Read a config.json as this family, whatever it calls itself: a model_type that is "
-    "known ('llama', 'deepseek_v3', …), or a page of your own (docs/models.md).",
-)
+_mtp_option = options_of("shared.models", "mtp", type=click.Choice(MTP))
+_family_option = options_of("shared.models", "as", shell_complete=_complete_families)
 _name_option = option(
     "--model",
     section=PROBLEM,

@@ -8,9 +8,8 @@ import click
 
 from perfmodel.base.variables import RATE
 from perfmodel.cli.group import EXIT_NOTHING_FITS
-from perfmodel.cli.shared import options
+from perfmodel.cli.shared import completions, options
 from perfmodel.cli.shared.launch_file import stated_launch
-from perfmodel.cli.shared.types import WholeRange
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
@@ -20,33 +19,15 @@ SWEPT = ("pick", "by", "where", "everything")
 SECTION = "Which of FILE"
 
 pick_options = options.stack(
-    options.option(
-        "--pick",
-        section=SECTION,
-        type=WholeRange(1),
-        metavar="N",
-        help="The N-th best.  [default: 1]",
-    ),
+    options.options_of("shared.picked", "pick"),
     options.option(
         "--by",
         section=SECTION,
         metavar="VAR",
-        shell_complete=options.complete_variables,
+        shell_complete=completions.complete_variables,
         help=f"Variable to rank by, as in 'perfmodel best'.  [default: {RATE}]",
     ),
-    options.option(
-        "--where",
-        section=SECTION,
-        metavar="EXPR",
-        help="Filter over variables and strategy fields, as in 'perfmodel best'.",
-    ),
-    options.option(
-        "--all",
-        "everything",
-        section=SECTION,
-        is_flag=True,
-        help="Also what does not fit in memory.",
-    ),
+    options.options_of("shared.picked", "where", "all"),
 )
 
 

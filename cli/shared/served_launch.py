@@ -56,14 +56,6 @@ def read_server_file(ctx: click.Context, param: click.Parameter, value: str | No
         remark(f"{value}: {text}")
 
 
-from_server_option = options.option(
-    "--from",
-    section=options.PROBLEM,
-    metavar="FILE",
-    is_eager=True,
-    expose_value=False,
-    callback=read_server_file,
-    type=click.Path(),
-    help="Take model, engine, degrees and limits from a command that starts a server (vllm serve, "
-    "sglang.launch_server, trtllm-serve); options on the command line win.",
+from_server_option = options.options_of(
+    "shared.served_launch", "from", is_eager=True, expose_value=False, callback=read_server_file
 )

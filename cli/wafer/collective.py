@@ -9,9 +9,8 @@ import click
 
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.options import option
+from perfmodel.cli.shared.options import options_of
 from perfmodel.cli.shared.printing import print_json, table
-from perfmodel.cli.shared.types import One, Paths, Sizes, WholeRange, Words
 from perfmodel.cli.wafer.options import complete_meshes
 
 GROUP = "Operation and cores"
@@ -19,54 +18,9 @@ GROUP = "Operation and cores"
 
 @click.command("collective", cls=Command, short_help="Time sums and copies over cores.")
 @click.argument("collective", metavar="COLLECTIVE")
-@option(
-    "--hardware",
-    section=options.PROBLEM,
-    required=True,
-    type=One(Paths()),
-    shell_complete=complete_meshes,
-    help="Mesh of cores: wse-2, … ('perfmodel hardware list' names all), or a profile's path.",
-)
-@option(
-    "--grid",
-    section=GROUP,
-    type=Words(),
-    required=True,
-    metavar="RxC,…",
-    help="Rows x columns of cores, as in 1x420 or 16x16; a number is a square's side.",
-)
-@option("--size", section=GROUP, type=Sizes(), required=True, help="Bytes of a core's vector.")
-@option(
-    "--algorithm",
-    section=GROUP,
-    type=Words(),
-    help="chain, ring, star, one_level, two_level (the K-tree with K = 2), three_level, "
-    "four_level.  [default: all that do it]",
-)
-@option(
-    "--element-bytes",
-    section=GROUP,
-    type=WholeRange(1, 8),
-    default=2,
-    show_default=True,
-    help="Of a number; no more than a link is wide.",
-)
-@option(
-    "--simulate",
-    "simulated",
-    section=GROUP,
-    is_flag=True,
-    help="Also run reduce and all_reduce cycle by cycle, on small grids.",
-)
-@option(
-    "--set",
-    "settings",
-    section=options.HARDWARE,
-    multiple=True,
-    metavar="PATH=VALUE",
-    callback=options.read_settings,
-    help="Replace one value of the mesh, as in constants.stage_latency=0. May be repeated.",
-)
+@options_of("wafer.collective", "hardware", shell_complete=complete_meshes)
+@options_of("wafer.collective", "grid", "size", "algorithm", "element_bytes", "simulate")
+@options_of("wafer.collective", "set", callback=options.read_settings)
 @options.json_option
 @options.verbosity_options
 def collective_command(

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfmodel.cli.group import Command
-from perfmodel.cli.shared import options
+from perfmodel.cli.shared import completions, options
 from perfmodel.cli.shared.models import reading_options
 from perfmodel.cli.shared.printing import activity, print_json, remark
-from perfmodel.cli.shared.types import One, Paths, Size
+from perfmodel.cli.shared.types import One, Paths
 from perfmodel.cli.wafer.systems import (
     BYTES,
     chosen_nodes,
@@ -38,71 +38,15 @@ SCHEMA_VERSION = "1"
     section=options.PROBLEM,
     type=One(Paths()),
     metavar="NAME|PATH",
-    shell_complete=options.complete_models,
+    shell_complete=completions.complete_models,
     help=f"{options.MODEL_HELP}; by default what nodes.nc in FOLDER is of, tokens and system too.",
 )
 @reading_options
 @tokens_options
 @elements_options
 @system_options
-@options.option(
-    "--phase",
-    section=PARTS,
-    type=click.Choice(["decode", "prefill"]),
-    default="decode",
-    show_default=True,
-    help="A step of decoding, or the prompts.",
-)
-@options.option(
-    "--steps",
-    section=PARTS,
-    metavar="LIST",
-    default="0",
-    show_default=True,
-    help="Steps of decoding: all, ends, or numbers such as 0,9.",
-)
-@options.option(
-    "--layers",
-    section=PARTS,
-    metavar="LIST",
-    default="all",
-    show_default=True,
-    help="Names such as decode5,lm_head.",
-)
-@options.option(
-    "--nodes",
-    section=PARTS,
-    metavar="LIST",
-    default="all",
-    show_default=True,
-    help="Numbers such as 0-3,7.",
-)
-@options.option(
-    "--form",
-    section=PARTS,
-    type=click.Choice(["both", "text", "columns"]),
-    default="both",
-    show_default=True,
-    help="The generator's text (traces/), columns (cores.nc), or both.",
-)
-@options.option(
-    "--compat",
-    section=PARTS,
-    type=click.Choice(["wse"]),
-    help="The generator's own instructions, oddities included, of nodes/ and graph/ in FOLDER.",
-)
-@options.option(
-    "--bank-size",
-    section=PARTS,
-    type=Size(),
-    metavar="BYTES",
-    help="Refuse products whose tiles exceed a core's bank, as in 48KiB.",
-)
-@options.option(
-    "--tiling",
-    section=PARTS,
-    metavar="FILE",
-    help="tiling.json of the generator, with --compat wse.",
+@options.options_of(
+    "wafer.cores", "phase", "steps", "layers", "nodes", "form", "compat", "bank_size", "tiling"
 )
 @options.json_option
 @options.verbosity_options

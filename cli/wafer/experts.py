@@ -11,9 +11,8 @@ from perfmodel.base.units import format_size, format_time
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.models import model_option
-from perfmodel.cli.shared.options import option
+from perfmodel.cli.shared.options import options_of
 from perfmodel.cli.shared.printing import activity, print_json, remark, table
-from perfmodel.cli.shared.types import One, Paths, Words
 from perfmodel.cli.wafer.options import complete_meshes
 from perfmodel.cli.wafer.systems import (
     BYTES,
@@ -32,47 +31,11 @@ EXCHANGE = "Exchange and placement"
 
 @click.command("experts", cls=Command, short_help="Load a wafer's links with experts' tokens.")
 @model_option
-@option(
-    "--hardware",
-    section=options.PROBLEM,
-    required=True,
-    type=One(Paths()),
-    shell_complete=complete_meshes,
-    help="Mesh of cores: wse-2, … ('perfmodel hardware list' names all), or a profile's path.",
-)
+@options_of("wafer.experts", "hardware", shell_complete=complete_meshes)
 @tokens_options
 @elements_options
 @system_options
-@option(
-    "--phase",
-    section=options.PROBLEM,
-    type=click.Choice(["decode", "prefill"]),
-    default="decode",
-    show_default=True,
-    help="A step of decoding, or whole prompts.",
-)
-@option(
-    "--exchange",
-    section=EXCHANGE,
-    type=Words(),
-    default="each,deduplicated,tree",
-    show_default=True,
-    metavar="NAME,…",
-    help="Rows of a token: one for each expert; one for each node (back: summed there); or copied "
-    "and summed by routers on the way.",
-)
-@option(
-    "--placement",
-    section=EXCHANGE,
-    type=Words(),
-    default="contiguous,balanced",
-    show_default=True,
-    metavar="NAME,…",
-    help="Experts on nodes: contiguous, strided, or balanced (heaviest first to the lightest).",
-)
-@option(
-    "--by-layer", section=options.OUTPUT, is_flag=True, help="Every layer, and not only the mean."
-)
+@options_of("wafer.experts", "phase", "exchange", "placement", "by_layer")
 @options.json_option
 @options.verbosity_options
 def experts_command(

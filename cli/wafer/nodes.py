@@ -11,7 +11,7 @@ import click
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.models import model_option, say_remarks
-from perfmodel.cli.shared.options import option
+from perfmodel.cli.shared.options import options_of
 from perfmodel.cli.shared.printing import activity, heading, print_json, remark
 from perfmodel.cli.wafer.systems import (
     chosen_nodes,
@@ -37,58 +37,8 @@ PARTS = "What is written"
 @tokens_options
 @elements_options
 @system_options
-@option(
-    "--phase",
-    section=PARTS,
-    type=click.Choice(PHASES),
-    default="decode",
-    show_default=True,
-    help="Steps of decoding, the prompts, or both.",
-)
-@option(
-    "--steps",
-    section=PARTS,
-    default="ends",
-    show_default=True,
-    metavar="LIST",
-    help="Steps of decoding: all, ends, or numbers such as 0,9.",
-)
-@option(
-    "--layers",
-    section=PARTS,
-    default="all",
-    show_default=True,
-    metavar="LIST",
-    help="Names such as decode5,lm_head.",
-)
-@option(
-    "--nodes",
-    section=PARTS,
-    default="all",
-    show_default=True,
-    metavar="LIST",
-    help="Numbers such as 0-3,7.",
-)
-@option(
-    "--compat",
-    section=PARTS,
-    type=click.Choice(["wse"]),
-    help="The wafer workload generator's own tree of files, its oddities included.",
-)
-@option(
-    "--graph/--no-graph",
-    section=PARTS,
-    default=True,
-    show_default=True,
-    help="Write the first step's graph (GraphML) and Chakra traces too.",
-)
-@option(
-    "--save-routing",
-    section=PARTS,
-    type=click.Path(),
-    metavar="FILE.npz",
-    help="Write the experts of all tokens in all these steps, for --routing.",
-)
+@options_of("wafer.nodes", "phase", type=click.Choice(PHASES))
+@options_of("wafer.nodes", "steps", "layers", "nodes", "compat", "graph", "save_routing")
 @options.output_option("FOLDER", "Folder that is written, made if need be.", required=True)
 @options.json_option
 @options.verbosity_options

@@ -11,9 +11,8 @@ from perfmodel.base.units import format_size
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.models import model_option, say_remarks
-from perfmodel.cli.shared.options import option
+from perfmodel.cli.shared.options import options_of
 from perfmodel.cli.shared.printing import heading, print_json, table
-from perfmodel.cli.shared.types import WholeRange
 from perfmodel.cli.wafer.systems import given_system, system_options
 
 if TYPE_CHECKING:
@@ -26,32 +25,7 @@ SCHEMA_VERSION = "1.0"
 
 @click.command("place", cls=Command, short_help="Place the nodes of groups on a wafer.")
 @model_option
-@option(
-    "--phase",
-    section=options.PROBLEM,
-    type=click.Choice(["decode", "prefill"]),
-    default="decode",
-    show_default=True,
-    help="A token of every sequence, or whole prompts.",
-)
-@option(
-    "--batch",
-    section=options.PROBLEM,
-    type=WholeRange(1),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Sequences of all data-parallel clusters.",
-)
-@option(
-    "--isl",
-    section=options.PROBLEM,
-    type=WholeRange(1),
-    default=32,
-    show_default=True,
-    metavar="N",
-    help="Tokens of a prompt, for prefill.",
-)
+@options_of("wafer.place", "phase", "batch", "isl")
 @system_options
 @options.json_option
 @options.verbosity_options

@@ -12,43 +12,7 @@ from perfmodel.cli.shared.printing import activity, print_json, remark
 
 @click.command("wafer", cls=Command, short_help="Draw an operation on a wafer.")
 @click.argument("workload", metavar="WORKLOAD", type=click.Path())
-@options.option(
-    "--step",
-    section=options.PROBLEM,
-    default="decode0",
-    show_default=True,
-    help="Pass, as its folder is called.",
-)
-@options.option(
-    "--operation",
-    section=options.PROBLEM,
-    default="",
-    metavar="NAME",
-    help="Operation, such as wkv_a or a2a_disp; all of the step without it.",
-)
-@options.option(
-    "--layer",
-    section=options.PROBLEM,
-    default="",
-    metavar="NAME",
-    help="Layer, where several have the operation: decode10.",
-)
-@options.option(
-    "--system",
-    section=options.PROBLEM,
-    type=click.Path(),
-    metavar="FILE",
-    help="system.json of traces that are text; their grids stand nowhere else.",
-)
-@options.option(
-    "-o",
-    "--output",
-    section=options.OUTPUT,
-    type=click.Path(),
-    default="wafer.png",
-    show_default=True,
-    help="Picture: .png, .svg or .pdf.",
-)
+@options.options_of("wafer.plot", "step", "operation", "layer", "system", "output")
 @options.json_option
 @options.verbosity_options
 def wafer_command(

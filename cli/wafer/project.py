@@ -10,7 +10,7 @@ import click
 from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.models import say_remarks
-from perfmodel.cli.shared.options import option
+from perfmodel.cli.shared.options import option, options_of
 from perfmodel.cli.shared.printing import remark
 from perfmodel.cli.shared.types import WholeRange
 from perfmodel.cli.wafer.options import problem_options, search_options
@@ -28,12 +28,7 @@ SWEPT = ("grid", "context", "batch", "regions")
 @problem_options
 @search_options
 @options.results_option("Write all mappings")
-@option(
-    "--explain",
-    section=options.OUTPUT,
-    is_flag=True,
-    help="Of one mapping: say where the time of a layer goes, part by part.",
-)
+@options_of("wafer.project", "explain")
 @option(
     "--top",
     section=options.OUTPUT,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.cli.shared.options import PROBLEM, option, stack
+from perfmodel.cli.shared.options import option, options_of, stack
 from perfmodel.cli.shared.types import WholeRange
 
 if TYPE_CHECKING:
@@ -36,13 +36,7 @@ GRIDS = {
 WORDS = (*DEGREES, *GRIDS, "expert_exchange")
 
 system_options = stack(
-    option(
-        "--system",
-        "system_file",
-        section=SYSTEM,
-        metavar="FILE",
-        help="system.json of the wafer workload generator; or state the degrees and grids:",
-    ),
+    options_of("wafer.systems", "system"),
     *(
         option(
             f"--{word.replace('_', '-')}",
@@ -58,91 +52,21 @@ system_options = stack(
         option(f"--{word.replace('_', '-')}", word, section=SYSTEM, metavar="RxC", help=text)
         for word, text in GRIDS.items()
     ),
-    option(
-        "--expert-exchange",
-        section=SYSTEM,
-        metavar="NAME",
-        help="How tokens reach experts: alltoall, allgather or multicast.  [default: alltoall]",
-    ),
+    options_of("wafer.systems", "expert_exchange"),
 )
 """A system, from the generator's file or by its degrees."""
 
 tokens_options = stack(
-    option(
-        "--batch",
-        section=PROBLEM,
-        type=WholeRange(1),
-        default=1,
-        show_default=True,
-        metavar="N",
-        help="Sequences of all data-parallel clusters.",
-    ),
-    option(
-        "--isl",
-        section=PROBLEM,
-        type=WholeRange(1),
-        default=32,
-        show_default=True,
-        metavar="N",
-        help="Tokens of a prompt.",
-    ),
-    option(
-        "--osl",
-        section=PROBLEM,
-        type=WholeRange(1, MOST_STEPS),
-        default=10,
-        show_default=True,
-        metavar="N",
-        help="Steps of decoding.",
-    ),
-    option(
-        "--speculative",
-        section=PROBLEM,
-        type=WholeRange(0),
-        default=0,
-        show_default=True,
-        metavar="N",
-        help="Tokens that a step of decoding checks beside the next.",
-    ),
+    options_of("wafer.systems", "batch", "isl"),
+    options_of("wafer.systems", "osl", type=WholeRange(1, MOST_STEPS)),
+    options_of("wafer.systems", "speculative"),
 )
 
 elements_options = stack(
-    option(
-        "--routing",
-        section=PROBLEM,
-        metavar="NAME|FILE.npz",
-        help="Experts of tokens: two_level, uniform, empirical:FILE (counts per expert), or a file "
-        "with an array 'experts'.  [default: what the system says, else uniform]",
-    ),
-    option(
-        "--seed",
-        section=PROBLEM,
-        type=WholeRange(0),
-        default=0,
-        show_default=True,
-        metavar="N",
-        help="Of drawn experts.",
-    ),
-    option(
-        "--precision",
-        section=PROBLEM,
-        type=click.Choice(list(BYTES)),
-        default="fp16",
-        show_default=True,
-        help="Of activations, and of what has no precision of its own.",
-    ),
-    option(
-        "--weight-precision",
-        section=PROBLEM,
-        type=click.Choice(list(BYTES)),
-        help="Of weights.  [default: --precision]",
-    ),
-    option(
-        "--cache-precision",
-        section=PROBLEM,
-        type=click.Choice(list(BYTES)),
-        help="Of keys and values in the cache.  [default: --precision]",
-    ),
+    options_of("wafer.systems", "routing", "seed"),
+    options_of("wafer.systems", "precision", type=click.Choice(list(BYTES))),
+    options_of("wafer.systems", "weight_precision", type=click.Choice(list(BYTES))),
+    options_of("wafer.systems", "cache_precision", type=click.Choice(list(BYTES))),
 )
 """Experts of tokens, and bytes of elements."""
 

@@ -7,56 +7,14 @@ table. It imports nothing heavy, so that the command line can read it at once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import permutations
 
+from perfmodel.base.fields import Field
 from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.base.precisions import PRECISIONS
 
-MOST = 2**40
-"""Nothing that is counted is larger in any run."""
-
-
-@dataclass(frozen=True, slots=True)
-class StrategyField:
-    """One thing that the user may choose, of a training run or of a served model.
-
-    Attributes
-    ----------
-    name : str
-        Column and coordinate name.
-    option : str
-        Spelling on the command line, without the dashes.
-    kind : {"int", "float", "bool", "choice"}
-        How values are written and stored.
-    default : int or float or str or bool
-        Value where nothing is said.
-    description : str
-        One line for help pages and ``long_name``.
-    choices : tuple of str
-        Labels of a ``choice`` field; the column stores the index.
-    minimum, maximum : float
-        Smallest and largest value of a number.
-    form : str
-        What a label looks like, of a field with too many choices to list.
-    """
-
-    name: str
-    option: str
-    kind: str
-    default: int | float | str | bool
-    description: str
-    choices: tuple[str, ...] = ()
-    minimum: float = 1
-    maximum: float = MOST
-    form: str = ""
-
-    @property
-    def expected(self) -> str:
-        """What a label of a ``choice`` field should be, after "is not"."""
-        return self.form or f"one of {', '.join(self.choices)}"
-
-
+StrategyField = Field
+"""A field of a training strategy, a deployment or a load."""
 OFFLOAD_PLACES = ("host", "nvme")
 RECOMPUTE = ("none", "selective", "full")
 RECOMPUTE_METHODS = ("single", "uniform", "block", "every")

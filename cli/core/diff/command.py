@@ -23,15 +23,7 @@ from perfmodel.cli.shared.printing import print_json, remark
 @click.command("diff", cls=SidesCommand, short_help="Compare two projections.")
 @click.argument("a", metavar="A", shell_complete=complete_file)
 @click.argument("b", metavar="B", shell_complete=complete_file)
-@options.option(
-    "--by",
-    section=options.OUTPUT,
-    metavar="VAR",
-    default=RATE,
-    show_default=True,
-    shell_complete=options.complete_variables,
-    help="Variable by which FILE#N counts.",
-)
+@options.options_of("core.diff", "by", default=RATE)
 @options.json_option
 @verbosity_options
 @click.pass_context

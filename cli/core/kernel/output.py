@@ -11,7 +11,6 @@ import click
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import load_rows
 from perfmodel.cli.shared.printing import percent, print_json, remark, say, table
-from perfmodel.cli.shared.types import WholeRange
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
@@ -54,16 +53,7 @@ def output_options(function: Function) -> Function:
     """Add where a grid goes: a file, a table of some lines, JSON."""
     return options.stack(
         options.results_option("Write the whole grid"),
-        options.option(
-            "--lines",
-            "shown",
-            section=options.OUTPUT,
-            type=WholeRange(1),
-            default=40,
-            show_default=True,
-            metavar="N",
-            help="Lines of the table.",
-        ),
+        options.options_of("core.kernel", "lines"),
         options.json_option,
         options.verbosity_options,
     )(function)

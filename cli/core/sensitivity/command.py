@@ -19,9 +19,9 @@ from perfmodel.cli.core.diff.sides import (
 )
 from perfmodel.cli.core.sensitivity.cases import load_case
 from perfmodel.cli.group import verbosity_options
-from perfmodel.cli.shared import options
+from perfmodel.cli.shared import completions, options
 from perfmodel.cli.shared.printing import progress, remark
-from perfmodel.cli.shared.types import Context, FiniteRange, Names, Parameter, WholeRange
+from perfmodel.cli.shared.types import Context, Names, Parameter
 
 if TYPE_CHECKING:
     from perfmodel.analysis.case import Case
@@ -56,7 +56,7 @@ class Pair(click.ParamType):
 
 
 def _complete_paths(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
-    found = options.complete_paths(ctx, param, incomplete)
+    found = completions.complete_paths(ctx, param, incomplete)
     for item in found:
         item.value = item.value.rstrip("=")
     return found
@@ -65,116 +65,17 @@ def _complete_paths(ctx: click.Context, param: click.Parameter, incomplete: str)
 @click.command("sensitivity", cls=SidesCommand, short_help="Say what a projection depends on.")
 @click.argument("a", metavar="[A]", default="-", shell_complete=complete_file)
 @click.argument("b", metavar="[B]", required=False, shell_complete=complete_file)
-@options.option(
-    "--of",
-    section=options.OUTPUT,
-    metavar="VAR",
-    default="",
-    shell_complete=options.complete_variables,
-    help="Variable that counts: step_time, tokens_per_second_per_device, cost_per_token, "
-    "energy_per_token, memory_total, …; of served models ttft, tpot, ….  "
-    "[default: step_time, or tpot]",
-)
-@options.option(
-    "--parameter",
-    "only",
-    section=options.OUTPUT,
-    multiple=True,
-    metavar="PATH",
-    shell_complete=_complete_paths,
-    help="Only this number or switch, as of --set (system.network.1.bandwidth, "
-    "software.graph_launch), or a field of the strategy. May be repeated.",
-)
-@options.option(
-    "--kind",
-    "kinds",
-    section=options.OUTPUT,
-    type=Names(KINDS),
-    default=USUAL,
-    show_default=True,
-    help="Which numbers and switches: the hardware's, its fitted constants, the software's, the "
-    "strategy's.",
-)
-@options.option(
-    "--reoptimise",
-    section=options.OUTPUT,
-    is_flag=True,
-    help="Choose the best strategy anew for every value: among those of FILE, or every sensible "
-    "one with the given options.",
-)
-@options.option(
-    "--step",
-    section=options.OUTPUT,
-    type=FiniteRange(min=0.0, max=0.5, min_open=True, max_open=True),
-    metavar="SHARE",
-    default=0.01,
-    show_default=True,
-    help="Relative step of the central difference.",
-)
-@options.option(
-    "--what-if",
-    "factors",
-    section=options.OUTPUT,
-    type=Pair(",", "0.5,2"),
-    default="0.5,2",
-    show_default=True,
-    help="What numbers are multiplied by for the two what-ifs.",
-)
-@options.option(
-    "--hiding",
-    section=options.OUTPUT,
-    is_flag=True,
-    help="Find the bandwidth of every network level at which each communication hides, too.",
-)
-@options.option(
-    "--hidden",
-    section=options.OUTPUT,
-    type=FiniteRange(min=0.0, max=1.0, max_open=True),
-    metavar="SHARE",
-    default=0.01,
-    show_default=True,
-    help="Part of the step up to which exposed communication counts as hidden.",
-)
-@options.option(
-    "--range",
-    "limits",
-    section=BREAK_EVEN,
-    type=Pair(":", "25e9:400e9"),
-    help="Where to look for a break-even.  [default: a hundredth to a hundred times B's value]",
-)
-@options.option(
-    "--side",
-    "sides",
-    section=BREAK_EVEN,
-    type=click.Choice(["both", "a", "b"]),
-    help="In which of the two the number is varied.  [default: both; a price: b]",
-)
-@options.option(
-    "--by",
-    section=options.OUTPUT,
-    metavar="VAR",
-    default=RATE,
-    show_default=True,
-    shell_complete=options.complete_variables,
-    help="Variable by which FILE#N counts.",
-)
+@options.options_of("core.sensitivity", "of")
+@options.options_of("core.sensitivity", "parameter", shell_complete=_complete_paths)
+@options.options_of("core.sensitivity", "kind", type=Names(KINDS), default=USUAL)
+@options.options_of("core.sensitivity", "reoptimise", "step")
+@options.options_of("core.sensitivity", "what_if", type=Pair(",", "0.5,2"))
+@options.options_of("core.sensitivity", "hiding", "hidden")
+@options.options_of("core.sensitivity", "range", type=Pair(":", "25e9:400e9"))
+@options.options_of("core.sensitivity", "side")
+@options.options_of("core.sensitivity", "by", default=RATE)
 @options.results_option("Write all sensitivities")
-@options.option(
-    "--top",
-    section=options.OUTPUT,
-    type=WholeRange(1),
-    default=15,
-    show_default=True,
-    metavar="N",
-    help="Numbers, and switches, to show.",
-)
-@options.option(
-    "--all",
-    "everything",
-    section=options.OUTPUT,
-    is_flag=True,
-    help="Show all, also those on which nothing depends.",
-)
+@options.options_of("core.sensitivity", "top", "all")
 @options.json_option
 @verbosity_options
 @click.pass_context

@@ -16,10 +16,10 @@ from perfmodel.cli.core.serve.types import (
     Speculative,
     field_type,
 )
-from perfmodel.cli.shared import options
+from perfmodel.cli.shared import completions
 from perfmodel.cli.shared.inputs import DEFAULT_ENGINE
-from perfmodel.cli.shared.options import Function, option, stack
-from perfmodel.cli.shared.types import Counts, One, Words
+from perfmodel.cli.shared.options import Function, option, options_of, stack
+from perfmodel.cli.shared.types import One, Words
 from perfmodel.serving.fields import (
     DEGREES,
     DEPLOYMENT_FIELD_BY_NAME,
@@ -69,40 +69,15 @@ engines_option = option(
     section=DEPLOYMENT,
     type=Words(),
     metavar="NAME[-RELEASE],…",
-    shell_complete=options.complete_engines,
+    shell_complete=completions.complete_engines,
     help="Serving software, which decides how requests are scheduled, what kernels run and what "
     f"the host takes: {', '.join(dict.fromkeys(it.engine for it in ENGINES.values()))}, with its "
     f"release if that matters, as in vllm-0.12; several to compare.  [default: {DEFAULT_ENGINE}]",
 )
-device_limit_option = option(
-    "--devices",
-    section=DEPLOYMENT,
-    type=Counts(),
-    help="Devices of a deployment at most; they are filled with workers.  [default: one worker]",
-)
-precision_option = option(
-    "--precision",
-    section=DEPLOYMENT,
-    type=Precisions(),
-    help="Formats of weights and of products, as in fp8 or int4:bf16; what products take is "
-    "derived where only weights are named.  [default: as the model states them, else bf16]",
-)
-one_precision_option = option(
-    "--precision",
-    section=DEPLOYMENT,
-    type=SinglePrecision(),
-    metavar="W[:A]",
-    help="Formats of weights and of products, as in fp8 or int4:bf16.  [default: as the model "
-    "states them, else bf16]",
-)
-speculative_option = option(
-    "--speculative",
-    section=DEPLOYMENT,
-    type=Speculative(),
-    metavar="mtp:N:SHARE",
-    help="Tokens that the model's own modules draft ahead of every pass, and the chance that one "
-    "is taken, as in mtp:2:0.8; mtp:0,1,2,3:0.8 compares.  [default: no drafts]",
-)
+device_limit_option = options_of("core.serve", "devices")
+precision_option = options_of("core.serve", "precision", type=Precisions())
+one_precision_option = options_of("core.serve", "one_precision", type=SinglePrecision())
+speculative_option = options_of("core.serve", "speculative", type=Speculative())
 degree_options = stack(
     *(
         field_option(spec, DEPLOYMENT)
@@ -122,77 +97,22 @@ deployment_options = stack(
 """One option per field of a deployment, each a list of values."""
 
 pool_options = stack(
-    option(
-        "--disaggregate",
-        section=POOLS,
-        is_flag=True,
-        help="Prompts and answers run on workers of their own.",
-    ),
-    option(
-        "--prefill",
-        section=POOLS,
-        type=Pool(),
-        help="Degrees and number of workers that run prompts, as in tp=4,workers=1:8:8: a pool "
-        "that names a degree has 1 of the others, else those of the workers that run answers.  "
-        "[default: workers=1]",
-    ),
-    option(
-        "--decode",
-        section=POOLS,
-        type=Pool(),
-        help="Degrees and number of workers that run answers, as in ep=32,dp-attention=32; the "
-        "same as --ep and the others.",
-    ),
+    options_of("core.serve", "disaggregate"),
+    options_of("core.serve", "prefill", type=Pool()),
+    options_of("core.serve", "decode", type=Pool()),
 )
 
 
 phase_options = stack(
-    option(
-        "--phase",
-        section=PHASE,
-        type=click.Choice(PHASES),
-        help="Only one phase, of a batch that stays as it is: all its prompts, or one token of "
-        "each sequence halfway through its answer.",
-    ),
-    option(
-        "--batch",
-        section=PHASE,
-        type=Counts(),
-        help="Requests of the batch, over all workers; with --phase only.",
-    ),
+    options_of("core.serve", "phase", type=click.Choice(PHASES)),
+    options_of("core.serve", "batch"),
 )
 
 
-exact_option = option(
-    "--exact",
-    section=LOAD,
-    is_flag=True,
-    help="Go through the load pass by pass instead of in closed form: a hundred times slower, "
-    "with the distributions that come out.",
-)
-replay_option = option(
-    "--replay",
-    section=LOAD,
-    type=click.Path(),
-    metavar="TRACE",
-    help="Replay a trace of requests instead, pass by pass: Mooncake's JSON lines, or CSV with "
-    "arrival [s], input and output tokens. With --concurrency its requests are sent as others "
-    "end, not when they came.",
-)
-explain_option = option(
-    "--explain",
-    section=options.OUTPUT,
-    is_flag=True,
-    help="Of one point: say where a decode pass and a prefill pass go, operation by operation.",
-)
-timeline_option = option(
-    "--timeline",
-    section=options.OUTPUT,
-    type=click.Path(),
-    metavar="FILE",
-    help="Of one point of a closed loop (--concurrency) or a trace (--replay): write its passes, "
-    "one by one, for ui.perfetto.dev (.json, .json.gz).",
-)
+exact_option = options_of("core.serve", "exact")
+replay_option = options_of("core.serve", "replay")
+explain_option = options_of("core.serve", "explain")
+timeline_option = options_of("core.serve", "timeline")
 
 
 def deployment_axes(given: Mapping[str, Any], *, pools: bool = True) -> list[dict[str, Any]]:

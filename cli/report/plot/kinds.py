@@ -12,9 +12,8 @@ import click
 
 from perfmodel.base.variables import RATE
 from perfmodel.cli.group import Command
-from perfmodel.cli.shared import options
+from perfmodel.cli.shared import completions, options
 from perfmodel.cli.shared.printing import activity, print_json, remark
-from perfmodel.cli.shared.types import WholeRange
 from perfmodel.report.plots.kinds import KINDS
 
 SHOWN, SELECTION = "What is shown", "Selection"
@@ -26,7 +25,7 @@ def _variable(name: str, text: str) -> Any:
         f"--{name}",
         section=SHOWN,
         metavar="VAR",
-        shell_complete=options.complete_variables,
+        shell_complete=completions.complete_variables,
         help=text,
     )
 
@@ -38,62 +37,22 @@ OPTIONS = {
     "group": _variable(
         "group", "Field that colours tell apart, or none.  [default: the first that differs]"
     ),
-    "band": options.option(
-        "--band", section=SHOWN, is_flag=True, help="Show the 10–90 % range as well."
-    ),
-    "log": options.option("--log", section=SHOWN, is_flag=True, help="Logarithmic numbers."),
-    "stages": options.option(
-        "--stages",
-        section=SHOWN,
-        is_flag=True,
-        help="The stages of one strategy (--pick) at the moments of a step.",
-    ),
-    "hardware": options.option(
-        "--hardware",
-        section=SHOWN,
-        metavar="NAME",
-        help="Device of a grid of kernels.  [default: the first]",
-    ),
-    "top": options.option(
-        "--top",
-        section=SELECTION,
-        type=WholeRange(1),
-        metavar="N",
-        help="How many, the best first.",
-    ),
-    "each": options.option(
-        "--each",
-        section=SELECTION,
-        metavar="FIELD,…",
-        help="The best for every value of a field, such as hardware or tp, in place of the N best.",
-    ),
-    "pick": options.option(
-        "--pick",
-        section=SELECTION,
-        type=WholeRange(1),
-        metavar="N",
-        help="The N-th best.  [default: 1]",
-    ),
+    "band": options.options_of("report.plot", "band"),
+    "log": options.options_of("report.plot", "log"),
+    "stages": options.options_of("report.plot", "stages"),
+    "hardware": options.options_of("report.plot", "hardware"),
+    "top": options.options_of("report.plot", "top"),
+    "each": options.options_of("report.plot", "each"),
+    "pick": options.options_of("report.plot", "pick"),
     "by": options.option(
         "--by",
         section=SELECTION,
         metavar="VAR",
-        shell_complete=options.complete_variables,
+        shell_complete=completions.complete_variables,
         help=f"Variable to rank by, as in 'perfmodel best'.  [default: {RATE}]",
     ),
-    "where": options.option(
-        "--where",
-        section=SELECTION,
-        metavar="EXPR",
-        help="Filter over variables and fields, as in 'perfmodel best'.",
-    ),
-    "everything": options.option(
-        "--all",
-        "everything",
-        section=SELECTION,
-        is_flag=True,
-        help="Also what does not fit in memory.",
-    ),
+    "where": options.options_of("report.plot", "where"),
+    "everything": options.options_of("report.plot", "all"),
 }
 """Options of figures by the names that `perfmodel.plot` has for them."""
 
@@ -223,34 +182,8 @@ PAGES = {
 def shared_options(kind: str) -> Any:
     """Return what every figure takes."""
     return options.stack(
-        options.option(
-            "-o",
-            "--output",
-            section=options.OUTPUT,
-            metavar="FILE",
-            type=click.Path(),
-            default=f"{kind}.svg",
-            show_default=True,
-            help="Figure: .svg, .pdf or .png; .html to point and zoom in.",
-        ),
-        options.option(
-            "--width",
-            section=options.OUTPUT,
-            metavar="column|page|INCHES",
-            default="column",
-            show_default=True,
-            help="Of a column (3.3 in), of a page (7 in), or in inches.",
-        ),
-        options.option(
-            "--title", section=options.OUTPUT, default="", metavar="TEXT", help="Above the figure."
-        ),
-        options.option(
-            "--data",
-            section=options.OUTPUT,
-            metavar="FILE.csv",
-            type=click.Path(),
-            help="Write the numbers behind the figure, too, in SI units.",
-        ),
+        options.options_of("report.plot", "output", default=f"{kind}.svg"),
+        options.options_of("report.plot", "width", "title", "data"),
         options.json_option,
         options.verbosity_options,
     )

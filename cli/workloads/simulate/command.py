@@ -13,7 +13,6 @@ from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.combinations import typed_options
 from perfmodel.cli.shared.printing import activity, detail, remark
-from perfmodel.cli.shared.types import WholeRange
 from perfmodel.cli.workloads.simulate.modes import show_modes
 from perfmodel.cli.workloads.simulate.output import (
     check_outputs,
@@ -42,171 +41,23 @@ SHOW: dict[str, Callable[..., None]] = {
 @click.command("simulate", cls=Command, short_help="Run a workload on a network.")
 @click.argument("workload", metavar="WORKLOAD", type=click.Path())
 @input_options
-@options.option(
-    "--network",
-    section=ASTRA,
-    metavar="FILE",
-    type=click.Path(),
-    help="network.yml; or the network's JSON of ASTRA-sim 1.0, for a text workload.",
-)
-@options.option(
-    "--system",
-    section=ASTRA,
-    metavar="FILE",
-    type=click.Path(),
-    help="system.json; or the system text of ASTRA-sim 1.0.",
-)
-@options.option(
-    "--model",
-    section=ASTRA,
-    type=click.Choice(["exact", "physical"]),
-    default="exact",
-    show_default=True,
-    help="exact: to the nanosecond as ASTRA-sim, its simplifications included. physical: our "
-    "own collectives on the same network.",
-)
-@options.option(
-    "--engine",
-    section=ASTRA,
-    type=click.Choice(["congestion-unaware", "congestion-aware"]),
-    default="congestion-unaware",
-    show_default=True,
-    help="Which of its backends is repeated.",
-)
-@options.option(
-    "--simulator",
-    section=ASTRA,
-    metavar="NAME[@VERSION]",
-    default=SIMULATOR,
-    show_default=True,
-    help="Which state of it: astra-sim@af2492b (April 2025) or astra-sim@main (518bd51, March "
-    "2026), which is the default.",
-)
-@options.option(
-    "--strict",
-    section=ASTRA,
-    is_flag=True,
-    help="Stop, with exit code 2, where it would not end well: where it refuses the files, "
-    "aborts, never ends or loses its statistics. Without, a warning says so.",
-)
-@options.option(
-    "--issue-order",
-    section=ASTRA,
-    type=click.Choice(["identifier", "hash"]),
-    default="identifier",
-    show_default=True,
-    help="Which of a rank's ready nodes begins first; hash: as before April 2025.",
-)
-@options.option(
-    "--queues-per-dimension",
-    section=ASTRA,
-    type=WholeRange(1),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Of ASTRA-sim 1.0.",
-)
+@options.options_of("workloads.simulate", "network", "system", "model", "engine")
+@options.options_of("workloads.simulate", "simulator", default=SIMULATOR)
+@options.options_of("workloads.simulate", "strict", "issue_order", "queues_per_dimension")
 @options.one_hardware_option(
     section=MACHINE,
     text="Hardware profile ('perfmodel hardware list') whose network and device run the traces.",
 )
 @options.set_option
-@options.option(
-    "--precision",
-    section=MACHINE,
-    default="bf16",
-    show_default=True,
-    help="Matrix rate of the device at which operations run.",
+@options.options_of(
+    "workloads.simulate", "precision", "compute", "streams", "contention", "astra_sim"
 )
-@options.option(
-    "--compute",
-    section=MACHINE,
-    type=click.Choice(["auto", "recorded", "roofline"]),
-    default="auto",
-    show_default=True,
-    help="How long computation lasts: as the trace records it, the roofline of its operations "
-    "and bytes, or (auto) the roofline only where no time is recorded.",
-)
-@options.option(
-    "--streams",
-    section=MACHINE,
-    type=click.Choice(["per-group", "one"]),
-    default="per-group",
-    show_default=True,
-    help="Communication of different groups side by side, as in NCCL, or one after another.",
-)
-@options.option(
-    "--contention",
-    section=MACHINE,
-    is_flag=True,
-    help="Communication that runs at the same time shares the ports of its devices, max-min "
-    "fairly. Without, it takes the time that it takes alone.",
-)
-@options.option(
-    "--astra-sim/--no-astra-sim",
-    "beside",
-    section=MACHINE,
-    default=True,
-    show_default=True,
-    help="Also say what ASTRA-sim would on the same network, and why (up to 100,000 nodes).",
-)
-@options.option(
-    "--virtual-pipeline",
-    section=MACHINE,
-    type=click.IntRange(1, 10_000),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Model chunks per pipeline stage of an AICB text, whose header has layers in their place.",
-)
-@options.option(
-    "--gpu-type",
-    section=SIMAI,
-    metavar="NAME",
-    help="A100, A800, H100, H800 or H20: runs an AICB text as SimAI-Analytical does.",
-)
-@options.option(
-    "--nic-type",
-    section=SIMAI,
-    default="CX7",
-    show_default=True,
-    metavar="NAME",
-    help="CX6, CX7 or BF3.",
-)
-@options.option(
-    "--gpus-per-server",
-    section=SIMAI,
-    type=WholeRange(1),
-    default=8,
-    show_default=True,
-    metavar="N",
-    help="Devices of a server.",
-)
-@options.option(
-    "--nics-per-server",
-    section=SIMAI,
-    type=WholeRange(1),
-    default=8,
-    show_default=True,
-    metavar="N",
-    help="Network adapters of a server.",
-)
-@options.option(
-    "--by",
-    section=options.OUTPUT,
-    type=click.Choice(["run", "rank", "layer"]),
-    default="run",
-    show_default=True,
-    help="Lines of the table: the whole run, every distinct rank, or every layer of a text.",
+@options.options_of("workloads.simulate", "virtual_pipeline", type=click.IntRange(1, 10000))
+@options.options_of(
+    "workloads.simulate", "gpu_type", "nic_type", "gpus_per_server", "nics_per_server", "by"
 )
 @options.results_option("Write all figures of all ranks")
-@options.option(
-    "--timeline",
-    section=options.OUTPUT,
-    metavar="FILE.json",
-    type=click.Path(),
-    help="Write a timeline of the distinct ranks for ui.perfetto.dev.",
-)
+@options.options_of("workloads.simulate", "timeline")
 @options.json_option
 @options.verbosity_options
 def simulate_command(

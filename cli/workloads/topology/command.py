@@ -15,7 +15,7 @@ from perfmodel.cli.group import Command, CommandGroup
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import load_rows
 from perfmodel.cli.shared.printing import print_json, remark
-from perfmodel.cli.shared.types import Members, Size, WholeRange
+from perfmodel.cli.shared.types import Members
 from perfmodel.cli.workloads.topology.output import (
     facts,
     facts_text,
@@ -75,20 +75,7 @@ def network_options(function: Function) -> Function:
         options.one_hardware_option(
             section=NETWORK, text=f"{options.HARDWARE_HELP}; its levels for --devices."
         ),
-        options.option(
-            "--devices",
-            section=NETWORK,
-            type=WholeRange(1),
-            metavar="N",
-            help="Devices of the profile's network; they fill its levels from the inside.",
-        ),
-        options.option(
-            "--network",
-            section=NETWORK,
-            type=click.Path(),
-            metavar="FILE.yml",
-            help="network.yml of ASTRA-sim's analytical backend.",
-        ),
+        options.options_of("workloads.topology", "devices", "network"),
         options.option(
             "--dimension",
             "dimensions",
@@ -119,58 +106,15 @@ def topology_group() -> None:
 
 @topology_group.command("show", cls=Command, short_help="Facts, link loads, drawing.")
 @network_options
-@options.option(
-    "--operation",
-    section=OPERATION,
-    metavar="NAME",
-    help="all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, multicast, gather, "
-    "scatter or point_to_point: its loads of the links.",
-)
-@options.option(
-    "--algorithm",
-    section=OPERATION,
-    metavar="NAME",
-    help="ring, direct, halving_doubling, double_binary_tree, hierarchical, rail_aligned, "
-    "in_network, …  [default: ring; direct for all_to_all and point_to_point]",
-)
-@options.option(
-    "--size",
-    section=OPERATION,
-    type=Size(),
-    default="64MiB",
-    show_default=True,
-    help="Bytes, counted as nccl-tests does.",
-)
-@options.option(
-    "--members",
-    section=OPERATION,
-    type=Members(),
-    help="Devices of the group, the root first, as in 0,1,2,3 or 0:24:4 (first, last, how "
-    "many).  [default: all]",
-)
-@options.option(
-    "--domain",
-    section=OPERATION,
-    type=WholeRange(1),
-    metavar="N",
-    help="Members of a domain of a two-level algorithm.  [default: those in the innermost "
-    "dimension]",
-)
+@options.options_of("workloads.topology", "operation", "algorithm", "size")
+@options.options_of("workloads.topology", "members", type=Members())
+@options.options_of("workloads.topology", "domain")
 @options.output_option(
     "FILE.png|svg|pdf",
     "Draw the network, links coloured and widened by the time of their bytes (needs matplotlib: "
     "pip install 'perfmodel[plot]').",
 )
-@options.option(
-    "--lines",
-    "shown",
-    section=options.OUTPUT,
-    type=WholeRange(1),
-    default=20,
-    show_default=True,
-    metavar="N",
-    help="Lines of the table of links, the busiest first.",
-)
+@options.options_of("workloads.topology", "lines")
 @options.json_option
 @options.verbosity_options
 @click.pass_context
@@ -232,13 +176,7 @@ def show_command(
 
 @topology_group.command("export", cls=Command, short_help="Write ASTRA-sim's network.yml.")
 @network_options
-@options.option(
-    "--rails",
-    section=options.OUTPUT,
-    is_flag=True,
-    help="Write fat trees without oversubscription as rails (a Switch per position within "
-    "the inner dimensions): ASTRA-sim has no fat trees.",
-)
+@options.options_of("workloads.topology", "rails")
 @options.output_option("DIR", "Folder to write network.yml into; made if need be.", required=True)
 @options.verbosity_options
 def export_command(

@@ -12,7 +12,6 @@ from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.printing import activity, remark
-from perfmodel.cli.shared.types import FiniteRange, WholeRange
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -35,14 +34,7 @@ def profile_option(function: Function) -> Function:
 
 def host_option(function: Function) -> Function:
     """Add the host's time per call, which AIOB's measurements include."""
-    return options.option(
-        "--call-latency",
-        section=TIMES,
-        type=FiniteRange(min=0.0, max=1.0),
-        metavar="S",
-        help="Host time of a PyTorch call, which AIOB measures too [s]; 0: the device alone.  "
-        "[default: 40e-6]",
-    )(function)
+    return options.options_of("workloads.aicb", "call_latency")(function)
 
 
 @click.command(
@@ -53,24 +45,10 @@ def host_option(function: Function) -> Function:
     short_help="Write what AICB writes.",
 )
 @click.argument("aicb_options", metavar="[AICB OPTION]...", nargs=-1, type=click.UNPROCESSED)
-@options.option(
-    "--compat",
-    section="Dialect",
-    type=click.Choice(["aicb", "corrected"]),
-    default="aicb",
-    show_default=True,
-    help="aicb: byte for byte as AICB, quirks included. corrected: the model's true "
-    "matrices, gradients and communication, with predicted times; needs --hardware.",
-)
+@options.options_of("workloads.aicb", "compat")
 @profile_option
 @host_option
-@options.option(
-    "--num-query-groups",
-    section="Dialect",
-    type=WholeRange(1),
-    metavar="N",
-    help="Heads of keys and values of the corrected dialect.  [default: one per query head]",
-)
+@options.options_of("workloads.aicb", "num_query_groups")
 @options.output_option(
     "FILE", "File to write; - for stdout.  [default: AICB's name, here]", stdout=True
 )
@@ -146,14 +124,7 @@ def aicb_command(
 @click.argument("aicb_options", metavar="[AICB OPTION]...", nargs=-1, type=click.UNPROCESSED)
 @profile_option
 @host_option
-@options.option(
-    "--calibration",
-    section=options.OUTPUT,
-    metavar="FOLDER",
-    type=click.Path(),
-    help="Instead: turn the measured file named by --comp_filepath into tables for "
-    "'perfmodel compare' and 'perfmodel calibrate', in this folder; --hardware names its device.",
-)
+@options.options_of("workloads.aicb", "calibration")
 @options.output_option("FILE", "File to write.  [default: stdout]", stdout=True)
 @options.verbosity_options
 def aiob_command(

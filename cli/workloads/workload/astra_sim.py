@@ -21,15 +21,7 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 ASTRA = "For ASTRA-sim"
 
-for_option = options.option(
-    "--for",
-    "simulator",
-    section=ASTRA,
-    metavar="astra-sim[@VERSION]",
-    help="Write what this program runs as it stands: traces that it accepts, network, system, "
-    "memory and groups; print its command line. Versions: main, which is the default, and "
-    "af2492b (April 2025).",
-)
+for_option = options.options_of("workloads.astra_sim", "for")
 
 
 class Machine(NamedTuple):

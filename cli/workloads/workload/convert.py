@@ -12,7 +12,6 @@ from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.combinations import typed_options
 from perfmodel.cli.shared.printing import activity, remark
-from perfmodel.cli.shared.types import FiniteRange, Size, WholeRange
 from perfmodel.cli.workloads.workload.astra_sim import hardware_options, machine_of, write_for
 from perfmodel.cli.workloads.workload.written import traces_output, write_traces_to
 
@@ -41,51 +40,9 @@ PATTERN_OPTIONS = {
 def input_options(function: Function) -> Function:
     """Add what reading a workload as traces may need."""
     return options.stack(
-        options.option(
-            "--format",
-            "kind",
-            section=INPUT,
-            type=click.Choice(KINDS),
-            help="What the file is.  [default: found by its content]",
-        ),
-        options.option(
-            "--devices",
-            section=INPUT,
-            type=WholeRange(1),
-            metavar="N",
-            help="Ranks of an ASTRA-sim text, or for which one PyTorch or Chakra trace stands.",
-        ),
-        options.option(
-            "--passes",
-            section=INPUT,
-            type=WholeRange(1),
-            default=1,
-            show_default=True,
-            metavar="N",
-            help="Training steps of an ASTRA-sim text.",
-        ),
-        options.option(
-            "--groups",
-            section=INPUT,
-            metavar="FILE.json",
-            type=click.Path(),
-            help="Communicator groups of Chakra traces.  [default: PREFIX.groups.json]",
-        ),
-        options.option(
-            "--kineto",
-            section=INPUT,
-            multiple=True,
-            metavar="FILE.json",
-            type=click.Path(),
-            help="Profiler's trace of the device beside a PyTorch host trace; of several ranks "
-            "once for each, or one path with {rank} in it.",
-        ),
-        options.option(
-            "--npu-frequency",
-            section=INPUT,
-            type=FiniteRange(min=0.0, min_open=True),
-            metavar="MHZ",
-            help="FlexFlow: store cycles in place of microseconds, as the upstream converter.",
+        options.options_of("workloads.convert", "format", type=click.Choice(KINDS)),
+        options.options_of(
+            "workloads.convert", "trace_devices", "passes", "groups", "kineto", "npu_frequency"
         ),
     )(function)
 
@@ -114,75 +71,17 @@ def convert_command(workload: str, output: str, json_traces: bool, **given: Any)
 
 @click.command("synthetic", cls=Command, short_help="Write small traces of one pattern.")
 @click.argument("pattern", metavar="PATTERN", type=click.Choice(PATTERNS))
-@options.option(
-    "--devices",
-    section=PATTERN,
-    type=WholeRange(1),
-    required=True,
-    metavar="N",
-    help="Ranks; of a pipeline, its stages.",
-)
-@options.option(
-    "--count",
-    section=PATTERN,
-    type=WholeRange(1),
-    default=8,
-    show_default=True,
-    metavar="N",
-    help="Nodes of a rank; of a pipeline, its micro-batches.",
-)
-@options.option(
-    "--collective",
-    section=PATTERN,
-    type=click.Choice(["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]),
-    default="all_reduce",
-    show_default=True,
-    help="Of chained and concurrent.",
-)
-@options.option(
-    "--size",
-    section=PATTERN,
-    type=Size(),
-    default="1MiB",
-    show_default=True,
-    help="Bytes of a collective, or of a message between stages.",
-)
-@options.option(
-    "--group-size",
-    section=PATTERN,
-    type=WholeRange(1),
-    metavar="N",
-    help="Collectives of N consecutive ranks each.  [default: of all ranks]",
-)
-@options.option(
-    "--schedule",
-    section=PATTERN,
-    type=click.Choice(["1f1b", "gpipe"]),
-    default="1f1b",
-    show_default=True,
-    help="Of a pipeline.",
-)
-@options.option(
-    "--duration",
-    section=NODES,
-    type=FiniteRange(min=0.0),
-    default=1e-3,
-    show_default=True,
-    metavar="S",
-    help="Of a compute node, replayed [s]; a backward pass takes twice as long.",
-)
-@options.option(
-    "--num-ops",
-    section=NODES,
-    type=WholeRange(1),
-    metavar="N",
-    help="Operations of a compute node [FLOP], for a roofline.",
-)
-@options.option(
-    "--tensor-size",
-    section=NODES,
-    type=Size(),
-    help="Memory traffic of a compute node [B], for a roofline.",
+@options.options_of(
+    "workloads.convert",
+    "devices",
+    "count",
+    "collective",
+    "size",
+    "group_size",
+    "schedule",
+    "duration",
+    "num_ops",
+    "tensor_size",
 )
 @hardware_options
 @options.output_option("PREFIX", "Write PREFIX.0.et, PREFIX.1.et, …", required=True)

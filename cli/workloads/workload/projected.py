@@ -13,7 +13,6 @@ from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.models import model_option
 from perfmodel.cli.shared.printing import activity
-from perfmodel.cli.shared.types import WholeRange
 from perfmodel.cli.workloads.workload.aicb import check_output, write_text
 from perfmodel.cli.workloads.workload.astra_sim import (
     Machine,
@@ -46,13 +45,7 @@ def projection_options(function: Function) -> Function:
     )(function)
 
 
-stage_option = options.option(
-    "--stage",
-    section=FORM,
-    type=WholeRange(0),
-    metavar="N",
-    help="Pipeline stage; the format holds one.  [default: the slowest]",
-)
+stage_option = options.options_of("workloads.projected", "stage")
 text_option = options.output_option(
     "FILE", "File to write; - for stdout.", required=True, stdout=True
 )
@@ -60,28 +53,7 @@ text_option = options.output_option(
 
 @click.command("chakra", cls=Command, short_help="Write Chakra traces of a projection.")
 @projection_options
-@options.option(
-    "--granularity",
-    section=FORM,
-    type=click.Choice(["operation", "layer"]),
-    default="operation",
-    show_default=True,
-    help="A compute node per operation, or per layer and phase.",
-)
-@options.option(
-    "--named-groups",
-    section=FORM,
-    is_flag=True,
-    help="Name communicator groups 'tensor 0', 'data 3', …, in place of 1, 2, …; ASTRA-sim's "
-    "main branch reads numbers only.",
-)
-@options.option(
-    "--serial-communication",
-    section=FORM,
-    is_flag=True,
-    help="Chain all collectives of a rank, for simulators that run one at a time (ASTRA-sim; "
-    "'simulate --streams one'): ranks cannot wait for each other. Implied by --for.",
-)
+@options.options_of("workloads.projected", "granularity", "named_groups", "serial_communication")
 @for_option
 @traces_output
 @options.verbosity_options
@@ -154,14 +126,7 @@ def astra_text_command(stage: int | None, output: str, **problem: Any) -> None:
 
 @click.command("aicb", cls=Command, short_help="Write AICB text of a projection.")
 @projection_options
-@options.option(
-    "--compat",
-    section=FORM,
-    type=click.Choice(["corrected"]),
-    default="corrected",
-    show_default=True,
-    help="AICB's own dialect is for AICB's own options.",
-)
+@options.options_of("workloads.projected", "compat")
 @stage_option
 @text_option
 @options.verbosity_options

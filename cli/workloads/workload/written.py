@@ -23,12 +23,7 @@ def traces_output(function: Function) -> Function:
         options.output_option(
             "PREFIX", "Write PREFIX.0.et, PREFIX.1.et, … and PREFIX.groups.json.", required=True
         ),
-        options.option(
-            "--json-traces",
-            section=options.OUTPUT,
-            is_flag=True,
-            help="Write JSON instead of protobuf.",
-        ),
+        options.options_of("workloads.written", "json_traces"),
     )(function)
 
 

@@ -1,0 +1,123 @@
+"""What the shell proposes for the values of options and arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+from click.shell_completion import CompletionItem
+
+from perfmodel.cli.shared.parsing import SOFTWARE
+from perfmodel.strategy.fields import FIELDS
+
+MESH_COMMANDS = ("show", "wafer")  # that take meshes of cores
+
+
+def complete_models(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete a preset's name or its name on the Hub; a path is left to the shell."""
+    from perfmodel.model.presets import hub_names, preset_names
+
+    if incomplete.startswith((".", "/", "~")):
+        return [CompletionItem(incomplete, type="file")]
+    found = _completed(incomplete, {name: None for name in preset_names()})
+    return found or _completed(incomplete, hub_names())
+
+
+def complete_hardware(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete a profile's name or one of its aliases."""
+    from perfmodel.hwprofiles import list_aliases, list_hardware, list_meshes
+
+    if incomplete.startswith((".", "/", "~")):
+        return [CompletionItem(incomplete, type="file")]
+    names = list_hardware()
+    if ctx.command.name in MESH_COMMANDS:
+        names += list_meshes()
+    found = _completed(incomplete, {name: None for name in names})
+    return found or _completed(incomplete, list_aliases())
+
+
+def _completed(incomplete: str, names: Mapping[str, str | None]) -> list[CompletionItem]:
+    """Complete the last name of a comma-separated list; names have a help text, or none."""
+    done, comma, last = incomplete.rpartition(",")
+    return [
+        CompletionItem(done + comma + name, help=text)
+        for name, text in names.items()
+        if name.lower().startswith(last.lower())
+    ]
+
+
+def complete_paths(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete the dotted path of a value of the chosen profile."""
+    from perfmodel.hwprofiles import known_paths, load_hardware, load_mesh, mesh_paths
+    from perfmodel.hwprofiles.mesh_loader import names_mesh
+    from perfmodel.software.engine import IDENTITY, Engine
+    from perfmodel.software.facts import facts_of
+    from perfmodel.software.framework import IDENTITY as RELEASE
+    from perfmodel.software.framework import OF_MEASURED_RUNS, Framework
+
+    if incomplete.startswith(SOFTWARE):
+        serves = "concurrency" in {parameter.name for parameter in ctx.command.params}
+        facts = facts_of(Engine) if serves else facts_of(Framework)
+        return [
+            CompletionItem(f"{SOFTWARE}{key}=", help=fact.meaning)
+            for key, fact in facts.items()
+            if key not in (IDENTITY if serves else (*RELEASE, *OF_MEASURED_RUNS))
+            and key.startswith(incomplete.removeprefix(SOFTWARE))
+        ]
+    chosen = ctx.params.get("hardware") or ctx.params.get("name") or "dgx-h100"
+    name = chosen if isinstance(chosen, str) else chosen[0]
+    if names_mesh(name):
+        paths = mesh_paths(load_mesh(name))
+    else:
+        paths = known_paths(load_hardware(name))
+    return [
+        CompletionItem(f"{path}=", help=field.meaning)
+        for path, field in paths.items()
+        if path.startswith(incomplete)
+    ]
+
+
+def complete_frameworks(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete the name of a framework preset, or of software whose newest release is meant."""
+    from perfmodel.software.framework import TITLES, find_framework, framework_names
+
+    newest = {name: TITLES[find_framework(name)] for name in framework_names()}
+    return _completed(incomplete, {**newest, **TITLES})
+
+
+def complete_engines(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete the name of a serving engine, or of one of its releases."""
+    from perfmodel.software.engine import TITLES
+
+    return _completed(incomplete, TITLES)
+
+
+def complete_software(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete the name of a framework or of an engine."""
+    return complete_frameworks(ctx, param, incomplete) + complete_engines(ctx, param, incomplete)
+
+
+def complete_variables(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete the last name of a comma-separated list of variables."""
+    from perfmodel.base import serving_variables
+    from perfmodel.base.variables import COSTS, VARIABLES
+    from perfmodel.serving.fields import DEPLOYMENT_FIELDS, LOAD_FIELDS
+
+    known = {**serving_variables.VARIABLES, **serving_variables.COSTS, **VARIABLES, **COSTS}
+    names = {name: variable.long_name for name, variable in known.items()}
+    fields = (*FIELDS, *DEPLOYMENT_FIELDS, *LOAD_FIELDS)
+    return _completed(incomplete, names | {spec.name: spec.description for spec in fields})
