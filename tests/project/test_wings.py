@@ -33,7 +33,7 @@ sensitivity {STRATEGY} --kind strategy --json
 launch sweep.nc --for torchtitan
 search {STRATEGY} --json
 serve --model llama-3.1-8b --hardware dgx-h100 --isl 512 --osl 64 --concurrency 8 --json
-size --model llama-3.1-8b --hardware dgx-h100 --rate 1 --isl 512 --osl 64 --json
+size --model llama-3.1-8b --hardware dgx-h100 --rate 1 --isl 512 --osl 64 --ttft-p95 2 --json
 kernel gemm --hardware dgx-h100 --m 64 --n 64 --k 64 --json
 collective all_reduce --hardware dgx-h100 --size 1MiB --members 8 --json
 hardware show dgx-h100
