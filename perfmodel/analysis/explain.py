@@ -213,7 +213,7 @@ def _critical_stage(
     The closing pass picks the slowest stage with everything that can delay it; this
     finds the stage that it picked.
     """
-    out = np.empty((len(STEP_VARIABLES), 1))
+    out = np.zeros((len(STEP_VARIABLES), 1))
     project_grid(Workload(model, grid), hardware, framework, out, threads=1)
     projected = np.array([out[STEP_ROWS[name], 0] for name in OPERATION_COMPONENTS])
     per_part = np.zeros((len(priced), projected.size))

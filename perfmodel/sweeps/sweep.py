@@ -116,7 +116,7 @@ def sweep_problems(
         StrategyError,
     )
     expect(strategies=total * len(rows))
-    values = np.empty((len(rows), len(STEP_VARIABLES), total), dtype)
+    values = np.zeros((len(rows), len(STEP_VARIABLES), total), dtype)
     start = 0
     for problem in problems:
         _project(problem, rows, values, start, threads, progress)
@@ -226,7 +226,7 @@ def _exact(
         stop = start + len(problem.grid)
         mine = numbers[(start <= numbers) & (numbers < stop)] - start
         few = replace(problem, grid=families_of(problem.grid).strategies(mine))
-        out = np.empty((1, len(STEP_VARIABLES), mine.size))
+        out = np.zeros((1, len(STEP_VARIABLES), mine.size))
         if mine.size:
             _project(few, [row], out, 0, 1, None)
         found.append(out[0, STEP_ROWS[name]])
