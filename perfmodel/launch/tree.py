@@ -39,7 +39,7 @@ _BARE = re.compile(r"[A-Za-z_][\w./-]*")
 def format_yaml(keys: Mapping[str, Any]) -> str:
     """Return dotted keys as YAML, those of a section together; "null" is YAML's null."""
     lines = []
-    for name, value in _nested(keys).items():
+    for name, value in nested(keys).items():
         lines += _yaml_lines(name, value, 0)
     return "\n".join(lines) + "\n"
 
@@ -88,7 +88,8 @@ def _toml_value(value: Any) -> str:
     return str(value)
 
 
-def _nested(keys: Mapping[str, Any]) -> dict[str, Any]:
+def nested(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return dotted keys as objects within each other."""
     root: dict[str, Any] = {}
     for path, value in keys.items():
         *sections, name = path.split(".")

@@ -1,4 +1,4 @@
-"""An architecture in the words of Megatron-Core, written and read.
+"""Megatron-Core's words: an architecture, written and read, and facts of the software.
 
 Keys are the fields of ``TransformerConfig`` and ``MLATransformerConfig``
 (megatron/core/transformer/transformer_config.py, Megatron-Core 0.15) and of Megatron Bridge's
@@ -9,7 +9,7 @@ Keys are the fields of ``TransformerConfig`` and ``MLATransformerConfig``
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -18,6 +18,7 @@ from perfmodel.base.errors import ModelError, StrategyError
 from perfmodel.launch.describe import beyond_common
 from perfmodel.launch.settings import Keys, Settings
 from perfmodel.model.build import AttentionSpec, LayerSpec, MlpSpec, ModelSpec
+from perfmodel.software.graphs import graph_facts
 
 _PATTERN = re.compile(r"[\[\]()\d,+*\s]+")
 LONGEST_PATTERN = 10_000  # layers
@@ -426,3 +427,31 @@ def _read_mlp(words: CoreWords, hidden: int, bias: bool, moe: bool, experts: int
         expert_groups=words.size("moe_router_num_groups", 0),
         expert_groups_per_token=words.size("moe_router_group_topk", 0),
     )
+
+
+def core_software(settings: Settings, spelled: Callable[[str], str]) -> Keys:
+    """Return the facts of the framework that a run's options set.
+
+    Parameters
+    ----------
+    settings : Settings
+    spelled : callable
+        How the software spells a field of ``TransformerConfig``.
+
+    Raises
+    ------
+    FormatError
+        A capacity is no positive number.
+    """
+    facts: Keys = {}
+    captured = settings.word(spelled("cuda_graph_impl"), "none")
+    # Options of Megatron-Core before 0.14.
+    for older in ("enable_cuda_graph", "external_cuda_graph"):
+        if settings.flag(spelled(older)):
+            captured = older
+    scope = settings.word(spelled("cuda_graph_scope"))
+    if captured != "none":
+        facts |= graph_facts(captured if captured == "full_iteration" else scope)
+    if settings.flag(spelled("moe_pad_expert_input_to_capacity")):
+        facts["capacity_factor"] = settings.number(spelled("moe_expert_capacity_factor"), 1.0)
+    return facts
