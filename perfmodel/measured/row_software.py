@@ -2,6 +2,8 @@
 
 Every rule states what the software does by its own documentation or source; none was
 chosen because it brings a projection nearer to a measurement, but for one that says so.
+What a row of fine-tuning leaves open is as the recipe of its software has it. Expressions over
+cells stand in ``words/training.toml``.
 """
 
 from __future__ import annotations
@@ -12,8 +14,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from perfmodel.base.precisions import PRECISIONS, format_name
-from perfmodel.measured.row_recompute import recompute_of
 from perfmodel.measured.rows import MeasuredRow, Skip
+from perfmodel.model.adapters import WORDS as ADAPTED
+from perfmodel.model.adapters import AdapterSpec
+from perfmodel.model.build import ModelSpec
 from perfmodel.software.facts import Run
 from perfmodel.software.framework import (
     AS_STATED,
@@ -25,6 +29,7 @@ from perfmodel.software.framework import (
     releases_of,
 )
 from perfmodel.software.graphs import NO_GRAPHS, graph_facts
+from perfmodel.software.recompute import MODULES, OFFLOADED_POLICIES, SAVING_POLICIES, WORDS
 
 
 class Rule(NamedTuple):
@@ -396,3 +401,136 @@ def sequence_parallel(row: MeasuredRow, framework: Framework, tensor: int) -> bo
     if stated:
         return stated.startswith(("y", "1", "true"))
     return framework.sequence_parallel
+
+
+SPELLED: Mapping[str, str] = {
+    "norm": "layernorm norm_linear",
+    "rmsnorm": "layernorm norm_linear",
+    "act": "activation moe_act",
+    "mla up-proj": "mla_up_proj",
+}
+"""Modules as tables call them."""
+
+
+class RowRecompute(NamedTuple):
+    """What a row says.
+
+    Attributes
+    ----------
+    level : str
+        Empty: it does not say.
+    layers : mapping
+        Fields of the strategy, where only some layers are recomputed.
+    words : str
+        The fact `selective_recompute`; empty: as the software means it.
+    waiting : tuple of str
+        Saved outputs that wait in the host's memory.
+    notes : tuple of str
+    """
+
+    level: str = ""
+    layers: Mapping[str, Any] = {}
+    words: str = ""
+    waiting: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def recompute_of(row: MeasuredRow) -> RowRecompute:
+    """Return what a row recomputes."""
+    text = row.lower("recompute")
+    if found := re.match(r"full \((block|uniform) (\d+)", text):
+        method, layers = found[1], int(found[2])
+        return RowRecompute("full", {"recompute_method": method, "recompute_num_layers": layers})
+    if text in ("", "full", "selective") or text.startswith("no"):
+        return RowRecompute("none" if text.startswith("no") else text)
+    note = (f"recompute '{row.text('recompute')}'",)
+    if text.startswith("full"):
+        return RowRecompute("full", notes=(*note, "taken as full"))
+    if text.startswith("selective"):
+        words = _modules(text)
+        notes = () if words else (*note, "taken as selective")
+        return RowRecompute("selective", words=words, notes=notes)
+    return _policy(text, note)
+
+
+def _modules(text: str) -> str:
+    """Return the modules of a list in brackets, in the order of `WORDS`; empty without one."""
+    found = re.search(r"[\[(]([^\])]*)[\])]", text)
+    listed = re.split(r"\s*[,;]\s*", found[1].strip()) if found else []
+    words = " ".join(SPELLED.get(word, word if word in MODULES else "") for word in listed).split()
+    return " ".join(word for word in WORDS if word in words)
+
+
+def _policy(text: str, note: tuple[str, ...]) -> RowRecompute:
+    """Return what a policy of MaxText's repeats."""
+    name = re.sub(r"^offload (\w+)$", r"\1_offloaded", text).replace("_flash", "_with_context")
+    if name in OFFLOADED_POLICIES:
+        words = OFFLOADED_POLICIES[name]
+        return RowRecompute("selective", words=words, waiting=tuple(words.split()))
+    if name in SAVING_POLICIES:
+        return RowRecompute("selective", words=SAVING_POLICIES[name])
+    if "offload" in text or "custom" in text:
+        return RowRecompute("full", notes=(*note, "taken as full: no tensors are named"))
+    return RowRecompute(notes=(*note, "not understood"))
+
+
+class Recipe(NamedTuple):
+    """Adapters of a recipe, and how long the documents are that it packs (0: as sequences)."""
+
+    rank: int
+    targets: tuple[str, ...]
+    document_length: int = 0
+
+
+SQUAD_TOKENS = 256
+"""Tokens of the document of SQuAD in which a token stands on average [1]: an estimate.
+
+Paragraphs of 117 words on average (23,215 of them, arXiv:1606.05250), with question, answer and
+template; attention within them is so little that neither half nor twice as many would show."""
+
+RECIPES: Mapping[str, Recipe] = {
+    # Megatron-Bridge, recipes/llama: dim 16; perf_recipes/llama: target_modules linear_qkv,
+    # packed_sequence_size as long as the sequence, of SQuAD ("packed sequence length" in the
+    # tables of NVIDIA's performance summaries, of fine-tuning whole models as well).
+    "megatron-bridge": Recipe(16, ("linear_qkv",), SQUAD_TOKENS),
+    # NeMo 24.07, megatron_gpt_finetuning_config.yaml: adapter_dim 32, attention_qkv; from 2.0 on
+    # recipes/llama3_8b.py: dim 8, finetune_performance_optimizations: linear_qkv.
+    "nemo": Recipe(32, ("linear_qkv",), SQUAD_TOKENS),
+    # MLPerf Training's benchmark: rank 16 on the projections of attention, documents of 8,192
+    # tokens (training_policies, llama2_70b_lora).
+    "nvidia-mlperf": Recipe(16, ("attention",)),
+}
+OTHERWISE = Recipe(16, ("all_linear",))
+"""QLoRA's choice (arXiv:2305.14314, section 4), transformers' for quantised models."""
+
+
+def tuned(row: MeasuredRow, model: ModelSpec) -> tuple[ModelSpec, dict[str, Any], tuple[str, ...]]:
+    """Return the model with the adapters of a row, its documents, and what was assumed.
+
+    Parameters
+    ----------
+    row : MeasuredRow
+    model : ModelSpec
+        As trained whole; returned so where the row is no LoRA.
+    """
+    task = row.lower("task")
+    if task not in ("lora", "sft"):
+        return model, {}, ()
+    name, _ = software_of(row)
+    recipe = RECIPES.get(name.partition("@")[0], OTHERWISE)
+    strategy: dict[str, Any] = {}
+    packed: tuple[str, ...] = ()
+    if recipe.document_length and (row.whole("seq") or 0) > recipe.document_length:
+        strategy["document_length"] = recipe.document_length
+        packed = (f"document_length={recipe.document_length}",)
+    if task == "sft":
+        return model, strategy, packed
+    notes = f"{row.lower('model')} {row.lower('notes')}"
+    stated = re.search(r"lora (?:dim|rank|r) ?=?(\d+)|\br(\d+)\b|(?:dim|rank) ?=?(\d+)", notes)
+    rank = int(next(filter(None, stated.groups()))) if stated else recipe.rank
+    words = re.findall(r"\w+", row.lower("notes"))
+    targets = tuple(word for word in ADAPTED if "_" in word and word in words)
+    adapters = AdapterSpec(rank, targets or recipe.targets)
+    assumed = [] if stated else [f"lora_rank={rank}"]
+    assumed += [] if targets else [f"lora_targets={'+'.join(adapters.targets)}"]
+    return model.with_adapters(adapters), strategy, (*assumed, *packed)

@@ -144,6 +144,41 @@ class Outcome:
         return cls(skip_reason=skip.reason, skip_detail=skip.detail, scorable=skip.scorable)
 
 
+@dataclass(frozen=True, slots=True)
+class ComparedRow:
+    """A row of the file with its projection, or with the reason why there is none.
+
+    Attributes
+    ----------
+    cells : mapping of str to str
+        The row as it stands in the file, plus derived columns.
+    line : int
+        Line of the file.
+    outcome : Outcome
+    """
+
+    cells: Mapping[str, str]
+    line: int
+    outcome: Outcome
+
+    @property
+    def scored(self) -> bool:
+        """Whether there is an error to count."""
+        return self.outcome.projected is not None
+
+    @property
+    def error(self) -> float | None:
+        """Relative error of the projection, projected / measured - 1; None if not scored."""
+        projected, measured = self.outcome.projected, self.outcome.measured
+        return None if projected is None or measured is None else projected / measured - 1.0
+
+    @property
+    def throughput_error(self) -> float | None:
+        """The same error seen as throughput, measured / projected - 1."""
+        projected, measured = self.outcome.projected, self.outcome.measured
+        return None if projected is None or measured is None else measured / projected - 1.0
+
+
 def read_rows(
     path: str | os.PathLike[str],
     needed: Sequence[str],

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import HardwareError
 from perfmodel.hwprofiles.mesh_loader import list_meshes, load_mesh
-from perfmodel.measured.cases import LONGEST, SHORTEST
-from perfmodel.measured.row_preset import served_model
+from perfmodel.measured.kind import LONGEST, SHORTEST
+from perfmodel.measured.row_model import served_model
 from perfmodel.measured.rows import NOTHING, MeasuredRow, Skip
 from perfmodel.model.attention import AttentionSpec
 

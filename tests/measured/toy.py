@@ -11,8 +11,14 @@ import numpy as np
 
 from perfmodel.base.regimes import regime_name
 from perfmodel.hwprofiles import Hardware, load_hardware
-from perfmodel.measured.cases import Case, check_time, kernel_hardware, measured_time, stated
-from perfmodel.measured.kind import KernelKind
+from perfmodel.measured.kind import (
+    Case,
+    KernelKind,
+    check_time,
+    kernel_hardware,
+    measured_time,
+    stated,
+)
 from perfmodel.measured.rows import MeasuredRow
 
 # The real models change; what is tested with it is the machinery.

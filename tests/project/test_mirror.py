@@ -115,9 +115,6 @@ ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
         "hwprofiles/parts.py",
         "hwprofiles/schema.py",
     ),
-    ("measured/test_calibrate.py", "steps of one calibration, from rows to a written profile"): (
-        "perfmodel/measured/profile.py",
-    ),
     (
         "workloads/simulation/test_contention.py",
         "the event loop of communication that shares ports",

@@ -5,10 +5,15 @@ others are loops around one kernel. The constants of the profiles follow the ref
 framework: SGLang with the attention library of the device's generation
 (``framework == "sglang"``), TensorRT-LLM where that is missing. Other frameworks run the
 same model with what they launch beside the kernel.
+
+Of latent attention (`LATENT`) ``fwd`` rows run all heads with their own keys and values (192 and
+128 wide); ``decode`` rows run the absorbed form: all heads share one key of 576, whose first 512
+elements are the value.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,9 +24,10 @@ from perfmodel.compute.attention import ATTENTION_BOUNDS, AttentionTimes, attent
 from perfmodel.compute.attention_calls import SERVING, Call, replayed_times, small_kernels
 from perfmodel.compute.attention_device import generation_slowdown
 from perfmodel.hwprofiles import Hardware
-from perfmodel.measured.cases import (
+from perfmodel.measured.kind import (
     Case,
     Columns,
+    KernelKind,
     check_steady,
     check_time,
     kernel_hardware,
@@ -29,7 +35,6 @@ from perfmodel.measured.cases import (
     stated,
     steady_load,
 )
-from perfmodel.measured.kind import KernelKind
 from perfmodel.measured.rows import TRUTH, MeasuredRow, Skip
 
 PHASES = {"fwd": "attention", "bwd": "attention_backward", "decode": "decode"}
@@ -317,4 +322,39 @@ KIND = KernelKind(
     phases=PHASES,
     calibration="attention",
     alike=("phase", "heads", "kv_heads", "d_qk", "batch"),
+)
+
+
+def latent_derived(row: MeasuredRow) -> dict[str, str]:
+    """Return the ``regime`` of a row; bytes of a shared cache in decode."""
+    names = ("batch", "heads", "d_qk", "d_v", "q_len", "kv_len")
+    sizes = [row.whole(name) for name in names]
+    if row.lower("phase") not in ("fwd", "decode") or None in sizes:
+        return {"regime": ""}
+    batch, heads, width_qk, width_v, queries, keys = (float(size or 0) for size in sizes)
+    if row.lower("phase") == "decode":
+        return {"regime": regime_name("decode", batch * keys * width_qk * element_bytes(row))}
+    pairs = unmasked_pairs(queries, keys, True, 0.0)
+    return {"regime": regime_name("attention", 2.0 * pairs * (width_qk + width_v) * heads * batch)}
+
+
+def latent_case_of(row: MeasuredRow) -> Case:
+    """Turn a row into what the model needs.
+
+    Raises
+    ------
+    Skip
+        With the reason why it cannot be.
+    """
+    decode = row.lower("phase") == "decode"
+    return attention_case(row, 1 if decode else stated(row, "heads"), latent=True)
+
+
+LATENT = replace(
+    KIND,
+    name="mla",
+    group_by=("hardware", "kv_dtype", "framework", "phase", "regime"),
+    derived=latent_derived,
+    case_of=latent_case_of,
+    alike=("phase", "heads", "batch"),
 )

@@ -4,8 +4,11 @@ Read are tables (columns of docs/calibration.md), and the output of nccl-tests a
 (`perfmodel.measured.nccl_tests`), of which every size gives a row out of place and one in
 place. Sizes are those of nccl-tests throughout. What a library of collectives does by itself is
 scored, and the all-reduces of serving engines (`perfmodel.serving.communication`), which run
-kernels of their own. Calls of the library through a framework, timed one by one, also hold that
-framework's time on the host.
+kernels of their own for small buffers and call the library for others. Calls of the library through
+a framework, timed one by one, also hold that framework's time on the host.
+
+`SERVING_ALL_REDUCE` reads only calls that are replayed as a graph: the constants of the engines'
+kernels are fitted to these, others also hold the engine's time on the host.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import PurePath
 from typing import NamedTuple
@@ -23,15 +27,15 @@ from perfmodel.base.collectives import ALGORITHMS, COLLECTIVES, PROTOCOLS
 from perfmodel.base.errors import did_you_mean
 from perfmodel.base.regimes import regime_name
 from perfmodel.hwprofiles import Hardware, list_aliases, list_hardware
-from perfmodel.measured.cases import (
+from perfmodel.measured.kind import (
     Case,
     Columns,
+    KernelKind,
     check_time,
     kernel_hardware,
     measured_time,
     stated,
 )
-from perfmodel.measured.kind import KernelKind
 from perfmodel.measured.nccl_tests import COLLECTIVE_OF, NcclTest, is_nccl_tests, read_nccl_tests
 from perfmodel.measured.rows import MeasuredRow, Skip
 from perfmodel.network.collectives import collective_choices
@@ -239,4 +243,29 @@ KIND = KernelKind(
     kernel_class="collective",
     calibration="network",
     alike=("op", "n_gpus", "nodes"),
+)
+
+
+def replayed_case_of(row: MeasuredRow) -> Case:
+    """Turn a row into what the model needs.
+
+    Raises
+    ------
+    Skip
+        With the reason why it cannot be.
+    """
+    case = case_of(row)
+    if not isinstance(case.variant, EngineCall) or case.variant.from_host:
+        impl = row.lower("impl")
+        raise Skip("no replayed call of a serving engine", impl, scorable=False)
+    return case
+
+
+SERVING_ALL_REDUCE = replace(
+    KIND,
+    name="serving-all-reduce",
+    group_by=("hardware", "impl", "n_gpus", "regime"),
+    read=lambda path: None,
+    case_of=replayed_case_of,
+    keys="shot_",
 )

@@ -15,9 +15,10 @@ from perfmodel.base.precisions import OPERAND_BYTES, QUANTISED, format_name, rat
 from perfmodel.base.regimes import regime_name
 from perfmodel.compute.gemm import GEMM_BOUNDS, gemm_times, quantised_gemm_times
 from perfmodel.hwprofiles import Hardware
-from perfmodel.measured.cases import (
+from perfmodel.measured.kind import (
     Case,
     Columns,
+    KernelKind,
     check_steady,
     check_time,
     kernel_hardware,
@@ -25,7 +26,6 @@ from perfmodel.measured.cases import (
     stated,
     steady_load,
 )
-from perfmodel.measured.kind import KernelKind
 from perfmodel.measured.rows import MeasuredRow, Skip
 
 # Other spellings of columns in published tables (hipBLASLt, Primus).

@@ -22,7 +22,7 @@ from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.training.stage_memory import all_stage_memories
 
 if TYPE_CHECKING:
-    from perfmodel.measured.compare import ComparedRow
+    from perfmodel.measured.rows import ComparedRow
     from perfmodel.model.spec import ModelSpec
 
 MEASUREMENTS = ("meas_peak_mem_GB", "activations_GB", "relative_activation_pct")

@@ -32,15 +32,15 @@ from perfmodel.compute.grouped_gemm import (
 from perfmodel.compute.moe import DRAWS, MOE_BOUNDS, MoeTimes, moe_layer_times
 from perfmodel.compute.routing import assign, parse_routing, rank_loads
 from perfmodel.hwprofiles import Hardware
-from perfmodel.measured.cases import (
+from perfmodel.measured.kind import (
     Case,
     Columns,
+    KernelKind,
     check_time,
     kernel_hardware,
     measured_time,
     stated,
 )
-from perfmodel.measured.kind import KernelKind
 from perfmodel.measured.rows import MeasuredRow, Skip
 
 WHOLE = ("num_tokens", "hidden", "inter", "topk", "experts", "moe_tp", "moe_ep", "groups",

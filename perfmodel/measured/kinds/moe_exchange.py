@@ -14,15 +14,15 @@ import numpy as np
 from perfmodel.base.errors import did_you_mean
 from perfmodel.base.regimes import regime_name
 from perfmodel.hwprofiles import Hardware
-from perfmodel.measured.cases import (
+from perfmodel.measured.kind import (
     Case,
     Columns,
+    KernelKind,
     check_time,
     kernel_hardware,
     measured_time,
     stated,
 )
-from perfmodel.measured.kind import KernelKind
 from perfmodel.measured.rows import MeasuredRow, Skip
 from perfmodel.network.expert_exchange import COMPUTE_UNITS, PHASES, moe_exchange_times
 from perfmodel.sweeps.collective_grids import strides

@@ -19,15 +19,15 @@ from perfmodel.compute.attention import ATTENTION_BOUNDS
 from perfmodel.compute.sparse_attention import sparse_attention_times
 from perfmodel.compute.sparse_keys import sparse_keys
 from perfmodel.hwprofiles import Hardware
-from perfmodel.measured.cases import (
+from perfmodel.measured.kind import (
     Case,
     Columns,
+    KernelKind,
     check_time,
     kernel_hardware,
     measured_time,
     stated,
 )
-from perfmodel.measured.kind import KernelKind
 from perfmodel.measured.rows import MeasuredRow, Skip
 
 PASSES = {"fwd": "forward", "bwd": "backward", "decode": "decode"}

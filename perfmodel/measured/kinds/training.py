@@ -28,15 +28,15 @@ from perfmodel.measured.row_choices import (
 )
 from perfmodel.measured.row_hardware import hardware_of
 from perfmodel.measured.row_model import model_from_row
-from perfmodel.measured.row_recompute import recompute_of
 from perfmodel.measured.row_software import (
     context_parallel_kind,
     framework_of,
     precision_of,
+    recompute_of,
     sequence_parallel,
+    tuned,
     zero_of,
 )
-from perfmodel.measured.row_tuning import tuned
 from perfmodel.measured.rows import MeasuredRow, Outcome, Skip
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import list_models, load_model

@@ -22,9 +22,14 @@ from perfmodel.measured.calibrate import (
     fitted_family,
     judge_family,
 )
-from perfmodel.measured.family import constant_line, family_json, family_lines, fit_id, write_family
-from perfmodel.measured.problem import with_constants
-from perfmodel.measured.subject import MeasuredTable
+from perfmodel.measured.calibration import (
+    constant_line,
+    family_json,
+    family_lines,
+    fit_id,
+    write_family,
+)
+from perfmodel.measured.problem import MeasuredTable, with_constants
 from perfmodel.network.collectives import collective_times, serving_all_reduce_times
 from perfmodel.network.expert_exchange import moe_exchange_times
 
@@ -263,7 +268,7 @@ def test_lines_are_written_completely_or_not_at_all(
     def broken(*arguments: object) -> object:
         raise RuntimeError("half-way")
 
-    monkeypatch.setattr("perfmodel.measured.family.fit_entry", broken)
+    monkeypatch.setattr("perfmodel.measured.calibration.fit_entry", broken)
     with pytest.raises(RuntimeError):
         write_family(fitted, output, "mine", "x")
     assert output.read_text(encoding="utf-8") == first
