@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.measured.rows import MeasuredRow, Skip
+from perfmodel.measured.words import words
 from perfmodel.model.build import ModelSpec
 from perfmodel.software.framework import Framework
 
@@ -57,17 +58,6 @@ def assumed_batch(row: MeasuredRow, framework: Framework, pipeline: int, replica
 
 USUAL_SCHEDULES = ("", "1f1b", "1f1b-interleaved", "interleaved", "gpipe")
 """Those that the number of chunks tells apart well enough."""
-SPELLED_SCHEDULES = {
-    "zbb": "zb_h1",
-    "zb1p": "zb_h1",
-    "zb2p": "zb_h2",
-    "zbv": "zb_v",
-    "zbvzerobubble": "zb_v",
-    "interleavedzerobubble": "interleaved_zero_bubble",
-    "loopedbfs": "looped_bfs",
-    "dualpipev": "dualpipe_v",
-}
-"""As Primus, sail-sg/zero-bubble-pipeline-parallelism and PyTorch call them."""
 
 
 def schedule_of(row: MeasuredRow) -> str:
@@ -81,7 +71,8 @@ def schedule_of(row: MeasuredRow) -> str:
     written = row.lower("pp_schedule")
     if written in USUAL_SCHEDULES:
         return ""
-    name = SPELLED_SCHEDULES.get(written.replace("-", ""), written.replace("-", "_"))
+    spelled = words("training")["schedules"]
+    name = spelled.get(written.replace("-", ""), written.replace("-", "_"))
     if name not in SCHEDULE_FACTS:
         raise Skip("schedule not modelled", row.text("pp_schedule"))
     return name

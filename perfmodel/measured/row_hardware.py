@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from perfmodel.base.errors import HardwareError
 from perfmodel.measured.rows import MeasuredRow, Skip
+from perfmodel.measured.words import meaning, words
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -25,16 +26,7 @@ if TYPE_CHECKING:
 
 SAME = 0.05  # a stated number this near to the profile's is the profile's
 _LINK = re.compile(r"(\d+(?:\.\d+)?)\s*GB/s", re.I)
-_ADDED = (
-    r"\([^()]*\)",
-    r"^\d+\s*[x×]\s*",
-    r"\b(?:instinct|radeon|tesla|google|cloud|amd|nvidia|aws)\b",
-    r"\b(?:tensor|neuron)?cores?\b",
-    r"(?<=v\d[ep])-\d+$|(?<=v\d)-\d+$|(?<=7x)-\d+$",
-    r"[-_ ]?\d+\s*(?:GB|GiB|W)\b",
-)
 _CORES = re.compile(r"\bcores?\b|\bneuroncores?\b|\btensorcores?\b", re.I)
-_TWO_CORES = ("trn1", "tpu7x")  # chips that software shows as two devices
 _DOMAIN = re.compile(r"NVL\s*(\d+)", re.I)
 
 
@@ -74,7 +66,7 @@ def profile_name(text: str) -> str:
     what stands in parentheses, a count, a maker's series, cores, the size of a TPU slice, and at
     last the memory or the power limit.
     """
-    for pattern in ("^$", *_ADDED):
+    for pattern in ("^$", *words("hardware")["added"]):
         text = re.sub(pattern, "", text, flags=re.I).strip(" -_/,")
         try:
             _profile(text)
@@ -101,7 +93,7 @@ def _counts_halves(row: MeasuredRow, base: Hardware) -> bool:
     """Tell whether a table's device is half of the profile's: one core of a two-core chip."""
     stated = row.number("bf16_peak_used")
     nodes = row.whole("gpus_per_node")
-    twofold = base.name.startswith(_TWO_CORES)
+    twofold = base.name.startswith(tuple(words("hardware")["two_cores"]))
     named = twofold and _CORES.search(row.text("hardware"))
     cores = named or (base.name.startswith("trn") and nodes == 2 * base.system.devices_per_node)
     peak = base.device.peak_flops.get("bf16", 0.0) / 1e12
@@ -169,31 +161,13 @@ def _scale_up(row: MeasuredRow, base: Hardware) -> dict[str, float]:
     return values
 
 
-FABRIC_LATENCY = {
-    # Elastic Fabric Adapter: its SRD protocol acknowledges in software of the network card. AWS
-    # (Shalev et al. 2020, IEEE Micro 40(6), "A cloud-optimized transport protocol") measured
-    # 15 us from one MPI rank to another where InfiniBand takes 1.5 to 3.
-    r"\befa\b|elastic fabric": 1.5e-5,
-}
-"""Words for a network -> latency of a message through it [s], where it is not InfiniBand's."""
-
-CHANNEL_RATE = {
-    # Omni-Path leaves the transport to the host's cores: one thread copies each of NCCL's channels
-    # through a verbs queue pair. All-reduces of 4 GB on Jean Zay, four adapters of 100 Gb/s a node
-    # (github.com/bigscience-workshop/bigscience, experiments/bandwidth): 84.7 Gb/s through 4
-    # channels on nodes of 4 V100, 40.6 through 2 on nodes of 8 A100.
-    r"omni-?path|\bopa\b": 2.6e9,
-}
-"""Words for a network -> what one channel of a device gets through it [bytes/s]."""
-
-
 def _fabric(row: MeasuredRow, base: Hardware) -> dict[str, float]:
     """Latency of a named network between nodes."""
     if len(base.system.network) < 2 or _is_torus(base):
         return {}
     text = row.lower("scaleout_link")
-    found = [time for words, time in FABRIC_LATENCY.items() if re.search(words, text)]
-    return {"system.network.1.latency": found[0]} if found else {}
+    found = meaning(words("hardware")["latency"], text, None)
+    return {} if found is None else {"system.network.1.latency": found}
 
 
 def _scale_out(row: MeasuredRow, base: Hardware) -> dict[str, float]:
@@ -208,9 +182,8 @@ def _scale_out(row: MeasuredRow, base: Hardware) -> dict[str, float]:
     text = row.text("scaleout_link")
     bandwidth = device_bandwidth(text, per_node)
     reached = base.calibrated("network", "scale_out_efficiency")
-    for words, rate in CHANNEL_RATE.items():
-        if re.search(words, text, re.I):
-            bandwidth = min(bandwidth or math.inf, rate / reached)
+    if rate := meaning(words("hardware")["channel_rate"], text.lower(), 0.0):
+        bandwidth = min(bandwidth or math.inf, rate / reached)
     if not bandwidth or abs(bandwidth / base.system.network[1].bandwidth - 1) <= SAME:
         return {}
     return {"system.network.1.bandwidth": bandwidth}
@@ -227,19 +200,7 @@ _PER_NODE = re.compile(
 _COUNT_BEFORE = re.compile(r"(?<![\w.-])(\d{1,2})\s*(?:[x×*]\s*|\s+(?=[A-Za-z]))", re.I)
 _COUNT_AFTER = re.compile(r"\s*[x×*]\s*(\d{1,2})\b", re.I)
 _LABEL = re.compile(r"^([A-Za-z][A-Za-z /&+_-]*?)\s*:\s*")
-_COMPUTE = re.compile(r"comput|back-?\s?end|east|gpu|scale-?out|rdma fabric|training", re.I)
-_OTHER = re.compile(
-    r"storage|manage|mgmt|front-?\s?end|north|in-?band|out-of-band|\boob\b|bmc|host|login"
-    r"|ingress",
-    re.I,
-)
-_NO_NETWORK = re.compile(r"pcie", re.I)
-# Clouds state what an instance has, all its adapters together.
-_CLOUD = re.compile(r"\befa\b|\bena\b|tcpx|gvnic|instance|\bvm\b", re.I)
-_REMOTE_MEMORY = re.compile(r"infini-?band|\bib\b|roce|rdma|connectx|\b[hnx]dr\b", re.I)
 LARGEST_ADAPTER = 800e9 / 8
-# Rates of four InfiniBand lanes by generation (InfiniBand Trade Association, roadmap).
-_GENERATIONS = {"HDR100": 100, "EDR": 100, "HDR": 200, "NDR200": 200, "NDR": 400, "XDR": 800}
 
 
 class _Network(NamedTuple):
@@ -277,8 +238,8 @@ def device_bandwidth(text: str, devices_per_node: int) -> float:
 
 
 def _best(networks: list[_Network]) -> float:
-    named = [it.bandwidth for it in networks if _COMPUTE.search(it.words)]
-    others = [it.bandwidth for it in networks if not _OTHER.search(it.words)]
+    named = [it.bandwidth for it in networks if _used("compute", it.words)]
+    others = [it.bandwidth for it in networks if not _used("other", it.words)]
     return max(named or others, default=0.0)
 
 
@@ -290,10 +251,15 @@ def _networks(text: str, devices_per_node: int) -> list[_Network]:
         if match := _LABEL.match(part):
             label, part = match.group(1), part[match.end() :]
         bandwidth = _bandwidth(part, devices_per_node)
-        if bandwidth and not _NO_NETWORK.search(label):
+        if bandwidth and not _used("none", label):
             own = re.sub(r"(?:/|per )\s*(?:gpu|host)\b", " ", part, flags=re.I)
             found.append(_Network(f"{label} {own}", bandwidth))
     return found
+
+
+def _used(what: str, text: str) -> bool:
+    """Tell whether a text says what a network is for."""
+    return re.search(words("hardware")["use"][what], text.lower()) is not None
 
 
 def _bandwidth(part: str, devices_per_node: int) -> float:
@@ -313,14 +279,14 @@ def _bandwidth(part: str, devices_per_node: int) -> float:
     count = _COUNT_BEFORE.search(part[: rate.start()]) or _COUNT_AFTER.match(rest)
     if count:
         return int(count.group(1)) * value / devices_per_node
-    per_device = _REMOTE_MEMORY.search(part) and not _CLOUD.search(part)
+    per_device = _used("remote_memory", part) and not _used("cloud", part)
     return value if per_device and value <= LARGEST_ADAPTER else value / devices_per_node
 
 
 def _by_generation(part: str, devices_per_node: int) -> float:
     """Return what ``8x NDR InfiniBand`` means, where no rate is written."""
     count = _COUNT_BEFORE.search(part)
-    for name, rate in _GENERATIONS.items():
+    for name, rate in words("hardware")["generations"].items():
         if count and re.search(rf"\b{name}(200|400|800)?\b", part, re.I):
             return int(count.group(1)) * rate / 8 * 1e9 / devices_per_node
     return 0.0

@@ -17,6 +17,7 @@ from perfmodel.base.precisions import FORMATS
 from perfmodel.measured.row_hardware import hardware_of
 from perfmodel.measured.row_model import served_model
 from perfmodel.measured.rows import MeasuredRow, Skip
+from perfmodel.measured.words import meaning, words
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import find_preset, load_model
 from perfmodel.serving.layouts import AS_STATED
@@ -221,8 +222,8 @@ def _counts_cores(hardware: Hardware, degrees: int, devices: int) -> bool:
 def _attention_ranks(row: MeasuredRow, model: ModelSpec, tensor: int) -> int:
     """Return the attention-data-parallel degree, from a number or from words."""
     text = row.lower("attention_dp")
-    words = f"{row.lower('notes')} {row.lower('ep')}"
-    if text in ON or (not text and "attention dp" in words):
+    said = f"{row.lower('notes')} {row.lower('ep')}"
+    if text in ON or (not text and "attention dp" in said):
         return tensor
     if model.has_experts and any(heads % tensor for heads, _ in head_counts(model)):
         raise Skip("layout of attention not stated", f"heads do not divide by tp {tensor}")
@@ -257,15 +258,15 @@ def _whole_experts(
 
 def _limits(row: MeasuredRow) -> dict[str, Any]:
     """Return limits of the engine that a row states, in columns or in words."""
-    words = f"{row.lower('notes')}; {row.lower('mode')}"
+    said = f"{row.lower('notes')}; {row.lower('mode')}"
     found: dict[str, Any] = {}
     for column, field in LIMITS:
         pattern = _MAX_TOKENS if column == "max_num_tokens" else _MAX_BATCH
-        match = pattern.search(words)
+        match = pattern.search(said)
         value = row.whole(column) or (int(match.group(1)) if match else None)
         if value is not None:
             found[field] = value
-    if share := _SHARE.search(words):
+    if share := _SHARE.search(said):
         found["memory_share"] = float(share.group(1))
     return found
 
@@ -373,38 +374,10 @@ def _crowd(concurrency: float) -> str:
     return next((name for limit, name in limits if concurrency <= limit), ">256")
 
 
-# Words of tables -> engines; the first that is found counts.
-ENGINE_WORDS = (
-    ("sglang", "sglang"),
-    ("vllm", "vllm"),
-    ("tensorrt", "trtllm"),
-    ("trt", "trtllm"),
-    ("neuron", "neuronx"),
-)
 # Dynamo's releases began with 0.1 in 2025 and stand in the place of TensorRT-LLM's in tables of
 # its runs; TensorRT-LLM had left 0.x below this one then.
 OLDEST_BESIDE_DYNAMO = (0, 18)
-# The text of a cell -> the format of weights; the first that is found counts.
-WEIGHT_WORDS = (
-    ("weights int8", "int8"),
-    ("w8a8", "int8"),
-    ("nvfp4", "nvfp4"),
-    ("mxfp4", "mxfp4"),
-    ("fp4", "nvfp4"),
-    ("mxfp8", "mxfp8"),
-    ("fp8_block", "fp8_block"),
-    ("fp8", "fp8"),
-    ("int4", "int4"),
-    ("w4a16", "int4"),
-    ("awq", "int4"),
-    ("int8", "int8"),
-    ("bf16", "bf16"),
-    ("bfloat16", "bf16"),
-    ("fp16", "fp16"),
-    ("float16", "fp16"),
-)
 NARROW = ("nvfp4", "mxfp4", "mxfp8", "fp8_block", "fp8")
-_KV_WORDS = (("fp8", "fp8"), ("bf16", "bf16"), ("fp16", "fp16"), ("auto", "bf16"))
 _KV = re.compile(r"(fp8|bf16|fp16)[ _-]?kv", re.IGNORECASE)
 
 
@@ -419,7 +392,7 @@ def engine_of(row: MeasuredRow) -> tuple[Engine, tuple[str, ...]]:
     text = row.lower("engine")
     if not text:
         raise Skip("engine not stated")
-    name = next((name for word, name in ENGINE_WORDS if word in text), "")
+    name = meaning(words("serving")["engine"], text)
     if not any(item.engine == name for item in ENGINES.values()):
         raise Skip("engine without facts", row.text("engine"))
     version = row.lower("version")
@@ -487,7 +460,7 @@ def formats_of(
         formats["activation_precision"] = "bf16"
     stated = row.lower("kv_precision") or "".join(_KV.findall(f"{text} {row.lower('notes')}")[:1])
     if stated:
-        kept = next((name for word, name in _KV_WORDS if word in stated), "")
+        kept = meaning(words("serving")["cache"], stated)
         if not kept:
             raise Skip("unknown precision", f"kv_precision {row.text('kv_precision')}")
         return {**formats, "kv_precision": kept}, ()
@@ -510,7 +483,7 @@ def _makers_fp8(name: str) -> str:
 
 
 def _format_in(text: str) -> str:
-    return next((name for word, name in WEIGHT_WORDS if word in text), "")
+    return str(meaning(words("serving")["weights"], text))
 
 
 def _asks_for_fp8(engine: Engine, four_bits: bool) -> bool:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import ast
 import math
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -39,45 +38,7 @@ from perfmodel.measured.kind import (
     stated,
 )
 from perfmodel.measured.rows import MeasuredRow, Skip
-
-TARGETS: Mapping[str, str] = {
-    # pattern of the target: operation
-    r"layer_?norm|\bln_(1|2|f)$": "layer_norm",
-    r"softmax": "softmax",
-    r"dropout|\.drop$": "dropout",
-    r"\.(wte|wpe)$|embed_tokens$|_embeddings$|function embedding": "embedding",
-    r"function add>": "add",
-    r"function sub>": "sub",
-    r"function mul>": "mul",
-    r"function truediv>": "div_scalar",
-    r"(function|method) pow": "pow_scalar",
-    r"method where|masked_fill": "select",
-    r"gelu": "gelu",
-    r"method tanh|pooler\.activation": "tanh",
-    r"activation_fn": "relu",
-    r"^contiguous$": "copy",
-}
-
-PRODUCTS = (
-    r"dense$|decoder$|query$|key$|value$|_proj$|fc[12]$|lm_head|classifier|seq_relationship"
-    r"|addmm|bmm|matmul"
-)
-
-GRADIENTS: Mapping[str, tuple[float, float, float]] = {
-    # operation: tensors read and written per output element by backward, and its kernels;
-    # gradients of sums pass through
-    "layer_norm": (4, 1, 2),  # PyTorch's own reads both tensors again for the weights
-    "softmax": (2, 1, 1),
-    "dropout": (1.25, 1, 1),
-    "mul": (4, 2, 2),
-    "mul_scalar": (1, 1, 1),
-    "div_scalar": (1, 1, 1),
-    "pow_scalar": (4, 3, 3),  # n x^(n-1) in two kernels, and the product
-    "select": (1.25, 1, 1),
-    "gelu": (2, 1, 1),
-    "tanh": (2, 1, 1),
-    "relu": (2, 1, 1),
-}
+from perfmodel.measured.words import meaning, words
 
 
 def node(row: MeasuredRow) -> tuple[str, list[tuple[int, ...]], tuple[int, ...], bool]:
@@ -90,9 +51,9 @@ def node(row: MeasuredRow) -> tuple[str, list[tuple[int, ...]], tuple[int, ...],
     """
     target = row.lower("target")
     backward = (row.number("bwd_us") or 0.0) > 0.0
-    if re.search(PRODUCTS, target):
+    if meaning(words("stream")["products"], target):
         raise Skip("not a streaming operation", target, scorable=False)
-    operation = next((name for like, name in TARGETS.items() if re.search(like, target)), "")
+    operation = meaning(words("stream")["targets"], target)
     try:
         inputs = [tuple(shape) for shape in ast.literal_eval(row.text("input_shapes"))]
         output = tuple(ast.literal_eval(row.text("output_shape")))
@@ -111,7 +72,7 @@ def node(row: MeasuredRow) -> tuple[str, list[tuple[int, ...]], tuple[int, ...],
     tensors = [shape for shape in inputs if math.prod(shape) > 1]
     if operation in ("add", "sub", "mul") and len(tensors) < 2:
         operation = "mul_scalar" if operation == "mul" else operation
-    return operation, tensors, output, backward and operation in GRADIENTS
+    return operation, tensors, output, backward and operation in words("stream")["gradients"]
 
 
 def node_works(row: MeasuredRow, element_bytes: float) -> tuple[StreamWork, ...]:
@@ -131,23 +92,13 @@ def node_works(row: MeasuredRow, element_bytes: float) -> tuple[StreamWork, ...]
         forward = StreamWork(read, n * s * kind.outputs, n * kind.flops, n * kind.specials)
     if not backward:
         return (forward,)
-    reads, writes, kernels = GRADIENTS[operation]
+    reads, writes, kernels = words("stream")["gradients"][operation]
     gradient = StreamWork(n * s * reads, n * s * writes, n * 6.0, launches=kernels)
     return (forward, gradient)
 
 
 ELEMENT_BYTES = {name: OPERAND_BYTES[name] for name in STREAM_PRECISIONS} | {
     "bf16->fp8": OPERAND_BYTES["bf16"]
-}
-
-OTHER_NAMES = {
-    "addu": "add_scalar",
-    "mulu": "mul_scalar",
-    "divu": "div_scalar",
-    "powu": "pow_scalar",
-    "layernorm": "layer_norm",
-    "ln": "layer_norm",
-    "fp8_scale_matrix": "fp8_static",
 }
 
 ROW_OPERATIONS: dict[str, Callable[[np.ndarray, np.ndarray, float, bool], StreamWork]] = {
@@ -213,7 +164,7 @@ def case_of(row: MeasuredRow) -> Case:
     if _graph(row):
         return _node_case(row, hardware, notes)
     named = row.lower("op")
-    operation = OTHER_NAMES.get(named, named)
+    operation = words("stream")["names"].get(named, named)
     if operation not in {**ELEMENTWISE, **ROW_OPERATIONS, **QUANTISATIONS}:
         raise Skip("unknown streaming operation", named)
     framework = row.lower("framework")
