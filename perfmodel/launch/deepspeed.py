@@ -19,14 +19,14 @@ from typing import Any
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.files import json_object, key_line, read_text, shortened
+from perfmodel.base.located import Entry
 from perfmodel.base.precisions import FORMATS
 from perfmodel.launch.activations import read_layers, read_offload, write_layers
 from perfmodel.launch.core import CoreWords, core_facts
 from perfmodel.launch.describe import Launch, has_experts
 from perfmodel.launch.megatron import read_devices, read_model
 from perfmodel.launch.reading import finished, with_replicas
-from perfmodel.launch.settings import Entry, Keys, Settings, Words
-from perfmodel.launch.shell import format_command, format_comment, heredocs, parse_arguments
+from perfmodel.launch.settings import Keys, Settings, Words
 from perfmodel.launch.table import (
     load_program,
     read_choices,
@@ -34,7 +34,7 @@ from perfmodel.launch.table import (
     write_choices,
     write_numbers,
 )
-from perfmodel.launch.tree import nested
+from perfmodel.launch.text import format_command, format_comment, heredocs, nested, parse_arguments
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import find_preset, load_model
 from perfmodel.software.facts import Run

@@ -21,7 +21,6 @@ from perfmodel.base.errors import FormatError
 from perfmodel.launch.describe import Launch, beyond_common, has_experts, known_as
 from perfmodel.launch.reading import finished
 from perfmodel.launch.settings import Keys, Settings
-from perfmodel.launch.shell import format_comment
 from perfmodel.launch.table import (
     Spelling,
     load_program,
@@ -30,7 +29,7 @@ from perfmodel.launch.table import (
     write_choices,
     write_numbers,
 )
-from perfmodel.launch.tree import format_yaml, parse_yaml
+from perfmodel.launch.text import format_comment, format_yaml, parse_yaml
 from perfmodel.model.build import ModelSpec, dense_model, moe_model
 from perfmodel.model.presets import find_preset, load_model
 from perfmodel.software.framework import FRAMEWORKS

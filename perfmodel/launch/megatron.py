@@ -23,7 +23,6 @@ from perfmodel.launch.core import CoreWords, core_facts, core_model, core_softwa
 from perfmodel.launch.describe import Launch, has_experts
 from perfmodel.launch.reading import finished, with_replicas
 from perfmodel.launch.settings import Keys, Settings
-from perfmodel.launch.shell import format_command, format_comment, parse_arguments
 from perfmodel.launch.stages import (
     LAYOUT,
     SPLITS,
@@ -40,6 +39,7 @@ from perfmodel.launch.table import (
     write_choices,
     write_numbers,
 )
+from perfmodel.launch.text import format_command, format_comment, parse_arguments
 from perfmodel.model.build import ModelSpec
 
 PROGRAM = load_program("megatron")

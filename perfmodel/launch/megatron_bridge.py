@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from perfmodel.base.located import Entry
 from perfmodel.launch.activations import write_layers
 from perfmodel.launch.core import CoreWords, core_facts
 from perfmodel.launch.describe import Launch, experts_per_token, has_experts
 from perfmodel.launch.megatron import read_features, read_model
 from perfmodel.launch.reading import finished, with_replicas
-from perfmodel.launch.settings import Entry, Keys, Settings
-from perfmodel.launch.shell import format_comment
+from perfmodel.launch.settings import Keys, Settings
 from perfmodel.launch.stages import core_schedule, read_layout, read_stages, stage_words
 from perfmodel.launch.table import (
     load_program,
@@ -29,7 +29,7 @@ from perfmodel.launch.table import (
     write_choices,
     write_numbers,
 )
-from perfmodel.launch.tree import format_yaml, launcher, parse_yaml
+from perfmodel.launch.text import format_comment, format_yaml, launcher, parse_yaml
 from perfmodel.model.adapters import EVERYTHING, WORDS, AdapterSpec
 from perfmodel.model.build import ModelSpec
 

@@ -15,7 +15,7 @@ from perfmodel.launch.describe import Launch
 from perfmodel.launch.reading import finished
 from perfmodel.launch.settings import Keys, Settings
 from perfmodel.launch.table import load_program, read_choices, read_numbers
-from perfmodel.launch.tree import launcher, parse_yaml
+from perfmodel.launch.text import launcher, parse_yaml
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.config import model_from_config
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from perfmodel.base.located import Entry
 from perfmodel.launch import megatron_bridge
 from perfmodel.launch.describe import Launch
-from perfmodel.launch.settings import Entry, Settings
-from perfmodel.launch.shell import shell_words
+from perfmodel.launch.settings import Settings
 from perfmodel.launch.table import load_program
-from perfmodel.launch.tree import parse_yaml
+from perfmodel.launch.text import parse_yaml, shell_words
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import find_preset, load_model
 

@@ -15,15 +15,15 @@ from collections.abc import Mapping, Sequence
 
 from perfmodel.base.errors import FormatError, StrategyError
 from perfmodel.base.files import shortened
+from perfmodel.base.located import Entry
 from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.launch import maxtext, megatron, torchtitan
 from perfmodel.launch.core import core_facts
 from perfmodel.launch.describe import Launch, known_as
-from perfmodel.launch.settings import Entry, Keys, Settings
-from perfmodel.launch.shell import format_comment
+from perfmodel.launch.settings import Keys, Settings
 from perfmodel.launch.stages import core_schedule
 from perfmodel.launch.table import load_program, write_choices
-from perfmodel.launch.tree import format_yaml, launcher, parse_yaml
+from perfmodel.launch.text import format_comment, format_yaml, launcher, parse_yaml
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import find_preset, load_model
 

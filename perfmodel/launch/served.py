@@ -31,8 +31,7 @@ from perfmodel.launch.served_tables import (
     write_options,
 )
 from perfmodel.launch.settings import Keys, Settings
-from perfmodel.launch.shell import format_command, format_comment, heredocs
-from perfmodel.launch.tree import format_yaml, parse_yaml
+from perfmodel.launch.text import format_command, format_comment, format_yaml, heredocs, parse_yaml
 from perfmodel.model.presets import hub_names
 from perfmodel.software.engine import SPELLINGS, load_engine
 

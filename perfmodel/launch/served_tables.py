@@ -19,8 +19,8 @@ from perfmodel.base.errors import StrategyError
 from perfmodel.base.expression import evaluate_mask
 from perfmodel.base.files import read_toml
 from perfmodel.launch.settings import Keys, Settings, remark_unread
-from perfmodel.launch.shell import parse_arguments
 from perfmodel.launch.table import FOLDER, Limit, limit
+from perfmodel.launch.text import parse_arguments
 
 DEGREES = (
     "tensor_parallel",

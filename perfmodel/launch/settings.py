@@ -6,10 +6,11 @@ import difflib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from perfmodel.base.errors import FormatError, did_you_mean
 from perfmodel.base.files import shortened
+from perfmodel.base.located import Entry
 
 LARGEST = 2**40  # of a whole number: larger than any run
 _WHOLE = re.compile(r"-?\d+", re.ASCII)
@@ -25,13 +26,6 @@ class Words(tuple[str, ...]):
     """What follows an option of an argument list: none, one or several words."""
 
     __slots__ = ()
-
-
-class Entry(NamedTuple):
-    """A value and its line, 0 where lines are not known."""
-
-    value: Any
-    line: int = 0
 
 
 class Settings:

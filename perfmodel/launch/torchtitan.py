@@ -20,12 +20,12 @@ from dataclasses import replace
 from typing import Any
 
 from perfmodel.base.errors import FormatError, StrategyError
+from perfmodel.base.located import Entry
 from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.launch.activations import read_offload
 from perfmodel.launch.describe import Launch, has_experts, known_as
 from perfmodel.launch.reading import finished
-from perfmodel.launch.settings import Entry, Keys, Settings
-from perfmodel.launch.shell import format_comment, parse_arguments
+from perfmodel.launch.settings import Keys, Settings
 from perfmodel.launch.stages import layout_of, layout_text, stated_split, torch_group
 from perfmodel.launch.table import (
     load_program,
@@ -34,7 +34,7 @@ from perfmodel.launch.table import (
     write_choices,
     write_numbers,
 )
-from perfmodel.launch.tree import format_toml, launcher, parse_toml
+from perfmodel.launch.text import format_comment, format_toml, launcher, parse_arguments, parse_toml
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
 from perfmodel.training.layout import Layout

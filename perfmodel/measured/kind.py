@@ -243,12 +243,12 @@ KINDS: Mapping[str, str] = {
     "gemm": "gemm",
     "attention": "attention",
     "mla": "attention:LATENT",
-    "sparse-attention": "sparse_attention",
+    "sparse-attention": "attention:SPARSE",
     "moe": "moe",
     "stream": "stream",
     "collective": "collective",
     "serving-all-reduce": "collective:SERVING_ALL_REDUCE",
-    "moe-alltoall": "moe_exchange",
+    "moe-alltoall": "collective:EXCHANGE",
     "wafer": "wafer",
 }
 """Kind -> its module in `perfmodel.measured.kinds`, whose ``KIND`` is it, or another name."""

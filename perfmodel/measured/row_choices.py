@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.pipelines import SCHEDULE_FACTS
-from perfmodel.measured.rows import MeasuredRow, Skip
-from perfmodel.measured.words import words
+from perfmodel.measured.rows import MeasuredRow, Skip, words
 from perfmodel.model.build import ModelSpec
 from perfmodel.software.framework import Framework
 

@@ -17,8 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from perfmodel.base.errors import HardwareError
-from perfmodel.measured.rows import MeasuredRow, Skip
-from perfmodel.measured.words import meaning, words
+from perfmodel.measured.rows import MeasuredRow, Skip, meaning, words
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 
 from perfmodel.base.expression import evaluate_mask
 from perfmodel.base.precisions import PRECISIONS, format_name
-from perfmodel.measured.rows import MeasuredRow, Skip
-from perfmodel.measured.words import meaning, words
+from perfmodel.measured.rows import MeasuredRow, Skip, meaning, words
 from perfmodel.model.adapters import WORDS as ADAPTED
 from perfmodel.model.adapters import AdapterSpec
 from perfmodel.model.build import ModelSpec

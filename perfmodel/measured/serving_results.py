@@ -28,7 +28,7 @@ from typing import Any
 
 from perfmodel.base.errors import FormatError
 from perfmodel.base.files import JsonWords, not_read, parse_json
-from perfmodel.measured.words import words
+from perfmodel.measured.rows import words
 
 COLUMNS = (
     *("hardware", "n_gpus", "engine", "version", "model", "precision", "kv_precision"),

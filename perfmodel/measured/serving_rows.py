@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.base.precisions import FORMATS
 from perfmodel.measured.row_hardware import hardware_of
 from perfmodel.measured.row_model import served_model
-from perfmodel.measured.rows import MeasuredRow, Skip
-from perfmodel.measured.words import meaning, words
+from perfmodel.measured.rows import MeasuredRow, Skip, meaning, words
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import find_preset, load_model
 from perfmodel.serving.layouts import AS_STATED

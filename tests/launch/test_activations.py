@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from perfmodel.base.errors import FormatError, StrategyError
+from perfmodel.base.located import Entry
 from perfmodel.launch.activations import read_offload
-from perfmodel.launch.settings import Entry, Settings
+from perfmodel.launch.settings import Settings
 from perfmodel.launch.software import format_launch, parse_launch
 from perfmodel.launch.table import Switch
 from perfmodel.software.framework import load_framework

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfmodel.base.errors import FormatError, StrategyError
+from perfmodel.base.located import Entry
 from perfmodel.launch.core import (
     CoreWords,
     core_facts,
@@ -13,7 +14,7 @@ from perfmodel.launch.core import (
     pattern_text,
     read_pattern,
 )
-from perfmodel.launch.settings import Entry, Settings
+from perfmodel.launch.settings import Settings
 from perfmodel.launch.software import parse_launch
 from perfmodel.model.presets import load_model, preset_names
 from tests.launch.launches import plain_model

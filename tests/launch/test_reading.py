@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from perfmodel.base.errors import FormatError
+from perfmodel.base.located import Entry
 from perfmodel.launch.reading import finished, nearest_framework, with_replicas
-from perfmodel.launch.settings import Entry, Settings
+from perfmodel.launch.settings import Settings
 from perfmodel.launch.table import load_program
 
 DEGREES = {"tensor_parallel": 4, "pipeline_parallel": 2}

@@ -15,7 +15,7 @@ from perfmodel.launch.served_tables import (
     read_options,
     write_options,
 )
-from perfmodel.launch.shell import parse_arguments
+from perfmodel.launch.text import parse_arguments
 
 OPTIONS = (
     Option("batch", "max_sequences", per_rank=False),

@@ -16,8 +16,7 @@ from perfmodel.base.variables import MEMORY_COMPONENTS
 from perfmodel.measured.kind import Further
 from perfmodel.measured.kinds import training
 from perfmodel.measured.kinds.training import Case, TrainingKind
-from perfmodel.measured.rows import MeasuredRow, Outcome, Skip
-from perfmodel.measured.words import meaning, words
+from perfmodel.measured.rows import MeasuredRow, Outcome, Skip, meaning, words
 from perfmodel.model.presets import find_preset, load_model
 from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.training.stage_memory import all_stage_memories

@@ -37,8 +37,7 @@ from perfmodel.measured.kind import (
     measured_time,
     stated,
 )
-from perfmodel.measured.rows import MeasuredRow, Skip
-from perfmodel.measured.words import meaning, words
+from perfmodel.measured.rows import MeasuredRow, Skip, meaning, words
 
 
 def node(row: MeasuredRow) -> tuple[str, list[tuple[int, ...]], tuple[int, ...], bool]:

@@ -1,28 +1,164 @@
-"""Configuration files whose keys stand in sections: YAML and TOML, written and read.
+"""Texts of launch files, read and written: argument lists of a shell, YAML and TOML.
 
-Keys are dotted paths. Programs of that kind also take the same keys as ``a.b=c`` on their command
-line: such words are read alike.
+Argument lists: a command line, a list of arguments, or a script; comments and line ends apart,
+every word that begins with ``--`` is an option, and what follows up to the next one its values.
+Variables that the script itself sets to plain values are put in their places; what a shell would
+compute stays as written, and matters only where a value is asked for.
+
+Files whose keys stand in sections: keys are dotted paths. Programs of that kind also take the same
+keys as ``a.b=c`` on their command line: such words are read alike.
 """
 
 from __future__ import annotations
 
+import io
 import math
 import re
+import shlex
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
 
 from perfmodel.base.errors import FormatError
 from perfmodel.base.files import shortened
-from perfmodel.launch.settings import Entry, Settings
-from perfmodel.launch.shell import shell_words
+from perfmodel.base.located import Entry, Located
+from perfmodel.launch.settings import Settings, Words
+
+_HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1[^\n]*\n(.*?)\n\s*\2[ \t]*(?=\n|$)", re.DOTALL)
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
+_BRANCH = re.compile(r"^\s*(?:if|case)\s", re.MULTILINE)
+_SEVERAL = re.compile(r"\s--|^--[^\s=]+\s")  # options within quotes
+_PAIRS = re.compile(r"\s[\w.]+=")  # keys with values within quotes
+_OPTION = re.compile(r"--?[A-Za-z]")
+LONGEST_VALUE = 200  # characters of a variable's value that is put in its place
+
+
+def format_command(words: Sequence[str], keys: Mapping[str, object], tail: str = "") -> str:
+    """Return a command with its options, one on each line.
+
+    Parameters
+    ----------
+    words : sequence of str
+        What is run.
+    keys : mapping
+        Option without dashes -> its value; True for a switch.
+    tail : str
+        What stands last, as it is.
+    """
+    lines = [" ".join(words)]
+    for key, value in keys.items():
+        if value is True:
+            lines.append(f"--{key}")
+        else:
+            values = value if isinstance(value, list | tuple) else [value]
+            lines.append(" ".join([f"--{key}", *(shlex.quote(str(item)) for item in values)]))
+    if tail:
+        lines.append(tail)
+    return " \\\n    ".join(lines) + "\n"
+
+
+def format_comment(lines: Sequence[str]) -> str:
+    """Return lines as comments of a shell, of YAML or of TOML."""
+    return "".join(f"# {line}".rstrip() + "\n" for line in lines)
+
+
+def heredocs(text: str) -> list[tuple[str, int]]:
+    """Return the documents that a script holds, each with the line before its first."""
+    return [(found[3], text.count("\n", 0, found.start(3))) for found in _HEREDOC.finditer(text)]
+
+
+def parse_arguments(text: str, path: str) -> Settings:
+    """Return the options of a command line or a script.
+
+    Raises
+    ------
+    FormatError
+        The quotes do not close.
+    """
+    without = _HEREDOC.sub(lambda found: "\n" * found[0].count("\n"), text)
+    entries: dict[str, Entry] = {}
+    option = ""
+    for word, line in shell_words(without, path):
+        if _OPTION.match(word):
+            option, equals, value = word.lstrip("-").partition("=")
+            option = option.replace("_", "-")
+            entries[option] = Entry(Words([value] if equals else []), line)
+        elif word in (")", ";", "&&", "|", "\\"):
+            option = ""
+        elif option:
+            before = entries[option]
+            entries[option] = Entry(Words((*before.value, word)), before.line)
+    settings = Settings(path, entries, "--")
+    if _BRANCH.search(without):
+        settings.remark("conditions are not evaluated: the arguments of all branches count")
+    return settings
+
+
+def shell_words(text: str, path: str, *, assignments: bool = False) -> Iterator[tuple[str, int]]:
+    """Yield the words of a script with their lines, variables put in where that is simple.
+
+    Parameters
+    ----------
+    text, path : str
+    assignments : bool
+        Yield ``a=b`` as well; otherwise they only set variables.
+    """
+    known: dict[str, str] = {}
+    for word, line in _split(text, path):
+        assigned = _ASSIGNMENT.fullmatch(word)
+        if assigned and not word.startswith("-"):
+            name, value = assigned.groups()
+            if assignments:
+                parts = value.split() if _PAIRS.search(value) else []
+                value = value if parts else _filled(value, known)
+                yield from ((_filled(part, known), line) for part in parts)
+                if not parts:
+                    yield f"{name}={value}", line
+            if "--" not in value and not value.startswith("("):
+                value = _filled(value, known)
+                if len(value) <= LONGEST_VALUE:
+                    known.setdefault(name, value)
+                continue
+            word = value.removeprefix("(")
+        if word.count(")") > word.count("("):  # the end of a list
+            word = word.removesuffix(")")
+        for part in word.split() if _SEVERAL.search(word) else [word]:
+            yield _filled(part, known), line
+
+
+def _filled(word: str, known: Mapping[str, str]) -> str:
+    def value(found: re.Match[str]) -> str:
+        name, braced, default = found.groups()
+        return known.get(name or braced, found[0] if default is None else default)
+
+    return _VARIABLE.sub(value, word)
+
+
+def _split(text: str, path: str) -> Iterator[tuple[str, int]]:
+    """Yield the words that quotes and blanks make, with their lines."""
+    source = text.replace("\\\n", " \n")  # as many characters, and as many lines
+    stream = io.StringIO(source)
+    lexer = shlex.shlex(stream, posix=True)
+    lexer.whitespace_split = True
+    try:
+        while (word := lexer.get_token()) is not None:
+            end = stream.tell()
+            # A line end after the word is counted already.
+            yield word, lexer.lineno - (source[end - 1 : end] == "\n")
+    except ValueError as error:
+        raise FormatError(
+            f"{path}:{lexer.lineno}: quotes or a backslash without an end ({error}); "
+            "a command line, a script or a list of arguments is needed"
+        ) from None
+
 
 DEEPEST = 30  # sections
 LONGEST_LIST = 10_000  # items
 MOST_KEYS = 20_000
-LONGEST_VALUE = 1_000  # characters of a value with what it refers to
+LONGEST_FILLED = 1_000  # characters of a value with what it refers to
 INTERPOLATIONS = 5  # of a reference to a reference
 _REFERENCE = re.compile(r"\$\{([^${}]*)\}")
 _OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_][\w.]*)=(.*)", re.DOTALL)
@@ -118,13 +254,13 @@ def parse_yaml(text: str, path: str, root: str = "") -> Settings:
     """
     if not re.search(r"^\s*[A-Za-z_][\w.]*\s*:(\s|$)", text, re.MULTILINE):
         return Settings(path, overrides(text, path))
-    entries: dict[str, Entry] = {}
+    entries = Located(path)
     try:
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         if not isinstance(node, yaml.MappingNode):
             raise FormatError(f"{path}: should hold keys with values")
-        _flatten(node, "", path, loader, entries, 0)
+        _flatten(node, "", loader, entries, 0)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark is not None else ""
@@ -132,9 +268,9 @@ def parse_yaml(text: str, path: str, root: str = "") -> Settings:
         raise FormatError(f"{path}{line}: no valid YAML: {shortened(reason)}") from None
     except RecursionError:
         raise FormatError(f"{path}: nested too deeply") from None
-    if root:
-        entries = {key.removeprefix(root + "."): entry for key, entry in entries.items()}
-    return Settings(path, _interpolated(entries))
+    inside = f"{root}." if root else ""
+    found = {key.removeprefix(inside): entry for key, entry in entries.items()}
+    return Settings(path, _interpolated(found))
 
 
 def _interpolated(entries: dict[str, Entry]) -> dict[str, Entry]:
@@ -168,7 +304,7 @@ def _interpolated(entries: dict[str, Entry]) -> dict[str, Entry]:
             continue
         for _ in range(INTERPOLATIONS):
             plain = _REFERENCE.sub(lambda found, key=key: value(found, key), text)  # type: ignore[misc]
-            if plain == text or len(plain) > LONGEST_VALUE:
+            if plain == text or len(plain) > LONGEST_FILLED:
                 break
             text = plain
         filled[key] = entry._replace(value=_scalar(text))
@@ -187,11 +323,11 @@ def _scalar(text: str) -> Any:
 def _flatten(
     node: yaml.MappingNode,
     prefix: str,
-    path: str,
     loader: yaml.SafeLoader,
-    entries: dict[str, Entry],
+    entries: Located,
     depth: int,
 ) -> None:
+    path = entries.path
     if depth > DEEPEST:
         raise FormatError(f"{path}:{node.start_mark.line + 1}: nested too deeply")
     merged: dict[str, Entry] = {}
@@ -202,24 +338,19 @@ def _flatten(
             for part in parts:
                 if not isinstance(part, yaml.MappingNode):
                     raise FormatError(f"{path}:{line}: '<<' should merge keys with values")
-                inner: dict[str, Entry] = {}
-                _flatten(part, prefix, path, loader, inner, depth + 1)
+                inner = Located(path)
+                _flatten(part, prefix, loader, inner, depth + 1)
                 merged = inner | merged
             continue
         if not isinstance(key, yaml.ScalarNode):
             raise FormatError(f"{path}:{line}: a key is itself a list or has keys")
         name = prefix + str(key.value)
         if isinstance(value, yaml.MappingNode):
-            _flatten(value, name + ".", path, loader, entries, depth + 1)
+            _flatten(value, name + ".", loader, entries, depth + 1)
             continue
-        if name in entries:
-            raise FormatError(
-                f"{path}:{line}: key '{shortened(name)}' is given twice (first on line "
-                f"{entries[name].line}); it should stand once"
-            )
-        if len(entries) >= MOST_KEYS:
+        if name not in entries and len(entries) >= MOST_KEYS:
             raise FormatError(f"{path}:{line}: more than {MOST_KEYS} keys, aliases written out")
-        entries[name] = Entry(_value(value, loader), line)
+        entries.put(name, _value(value, loader), line)
     for name, entry in merged.items():
         entries.setdefault(name, entry)
 
