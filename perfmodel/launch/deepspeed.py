@@ -12,8 +12,7 @@ configuration alone, as other trainers use it, is read too: it says batches, sha
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from perfmodel.launch.table import (
     write_choices,
     write_numbers,
 )
-from perfmodel.launch.text import format_command, format_comment, heredocs, nested, parse_arguments
+from perfmodel.launch.text import format_command, heredocs, nested, parse_arguments
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import find_preset, load_model
 from perfmodel.software.facts import Run
@@ -123,26 +122,11 @@ def of_configuration(key: str) -> bool:
     return "_" in key or "." in key
 
 
-def notes(launch: Launch) -> list[str]:
-    """Return what a user of this script should know."""
-    if launch.framework.name.partition("[")[0] == "megatron":
-        return [
-            "projected with Megatron-Core's overlap and fusions; Megatron-DeepSpeed has "
-            "overlap_comm, and no fused loss"
-        ]
-    return []
-
-
-def format_launch(launch: Launch, header: Sequence[str]) -> str:
+def body(launch: Launch) -> str:
     """Return a script that writes the configuration and starts a run with it."""
     keys = keys_of(launch)
     configuration = nested({key: keys[key] for key in keys if of_configuration(key)})
     options = {key: value for key, value in keys.items() if not of_configuration(key)}
-    lines = [
-        *header,
-        "Megatron-DeepSpeed (2025) with DeepSpeed's configuration. Data, tokenizer, learning rate, "
-        "number of iterations and checkpoints are yours to add; they may follow the script's name.",
-    ]
     document = json.dumps(configuration, indent=2)
     words = [
         "deepspeed",
@@ -153,15 +137,7 @@ def format_launch(launch: Launch, header: Sequence[str]) -> str:
         f"--deepspeed_config {FILE}",
     ]
     script = f"cat > {FILE} <<'EOF'\n{document}\nEOF\n"
-    return format_comment(lines) + script + format_command(words, options, '"$@"')
-
-
-def recognises(text: str) -> bool:
-    """Tell whether a text looks like a configuration of DeepSpeed, or a script with one."""
-    if re.search(r"^\s*deepspeed\s|--deepspeed[ =]\S+\.json", text, re.MULTILINE):
-        return True
-    words = ("zero_optimization", _MICRO, "--deepspeed_config", "--ds-sequence-parallel-size")
-    return any(word in text for word in words)
+    return script + format_command(words, options, '"$@"')
 
 
 def parse_launch(text: str, path: str, devices: int = 0) -> Launch:

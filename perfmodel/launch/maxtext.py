@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +28,7 @@ from perfmodel.launch.table import (
     write_choices,
     write_numbers,
 )
-from perfmodel.launch.text import format_comment, format_yaml, parse_yaml
+from perfmodel.launch.text import parse_yaml
 from perfmodel.model.build import ModelSpec, dense_model, moe_model
 from perfmodel.model.presets import find_preset, load_model
 from perfmodel.software.framework import FRAMEWORKS
@@ -180,23 +179,6 @@ def notes(launch: Launch) -> list[str]:
             "interleaved 1F1B"
         )
     return found
-
-
-def format_launch(launch: Launch, header: Sequence[str]) -> str:
-    """Return a configuration that rests on MaxText's base.yml."""
-    lines = [
-        *header,
-        "A configuration of MaxText (2026), beside its base.yml:",
-        "  python3 -m maxtext.trainers.pre_train.train THIS.yml run_name=… base_output_directory=…",
-        "Data, tokenizer, learning rate, number of steps and checkpoints are yours to add.",
-    ]
-    return format_comment(lines) + format_yaml(keys_of(launch))
-
-
-def recognises(text: str) -> bool:
-    """Tell whether a text looks like a configuration of MaxText."""
-    words = ("ici_", "dcn_", "per_device_batch_size", "max_target_length", "remat_policy")
-    return sum(word in text for word in words) >= 2
 
 
 def parse_launch(text: str, path: str, devices: int = 0) -> Launch:

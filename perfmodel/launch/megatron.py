@@ -10,7 +10,7 @@ fused gradient accumulation and CUDA_DEVICE_MAX_CONNECTIONS unset.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from perfmodel.launch.activations import (
     read_activations,
@@ -39,7 +39,7 @@ from perfmodel.launch.table import (
     write_choices,
     write_numbers,
 )
-from perfmodel.launch.text import format_command, format_comment, parse_arguments
+from perfmodel.launch.text import format_command, parse_arguments
 from perfmodel.model.build import ModelSpec
 
 PROGRAM = load_program("megatron")
@@ -99,38 +99,20 @@ def keys_of(launch: Launch) -> Keys:
     return keys
 
 
-def format_launch(launch: Launch, header: Sequence[str]) -> str:
+def body(launch: Launch) -> str:
     """Return a script that starts a run, to which data and learning rate are given."""
-    notes = [
-        *header,
-        "Arguments of Megatron-LM as of Megatron-Core 0.15. Data, tokenizer, learning rate, number "
-        "of iterations and checkpoints are yours to add; they may follow the script's name.",
-    ]
-    lines = [format_comment(notes)]
+    connections = ""
     if launch["zero_stage"] >= 2:
-        lines.append("unset CUDA_DEVICE_MAX_CONNECTIONS  # Megatron-FSDP\n")
+        connections = "unset CUDA_DEVICE_MAX_CONNECTIONS  # Megatron-FSDP\n"
     elif launch["tensor_parallel"] > 1 or launch["context_parallel"] > 1:
-        lines.append("export CUDA_DEVICE_MAX_CONNECTIONS=1  # asked for up to Hopper\n")
+        connections = "export CUDA_DEVICE_MAX_CONNECTIONS=1  # asked for up to Hopper\n"
     words = [
         "torchrun",
         f"--nnodes {launch.nodes}",
         f"--nproc-per-node {launch.processes_per_node}",
         "pretrain_gpt.py",
     ]
-    return "".join(lines) + format_command(words, keys_of(launch), '"$@"')
-
-
-def notes(launch: Launch) -> list[str]:
-    """Return what a user of these arguments should know."""
-    found = []
-    if launch.framework.overlap_tensor_parallel == "none" and launch["tensor_parallel"] > 1:
-        found.append("Megatron-LM hides gradient collectives of tensor parallelism by itself")
-    return found
-
-
-def recognises(text: str) -> bool:
-    """Tell whether a text looks like arguments of Megatron-LM."""
-    return "--tensor-model-parallel-size" in text or "--micro-batch-size" in text
+    return connections + format_command(words, keys_of(launch), '"$@"')
 
 
 def parse_launch(text: str, path: str, devices: int = 0) -> Launch:

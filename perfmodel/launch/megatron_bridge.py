@@ -29,7 +29,7 @@ from perfmodel.launch.table import (
     write_choices,
     write_numbers,
 )
-from perfmodel.launch.text import format_comment, format_yaml, launcher, parse_yaml
+from perfmodel.launch.text import launcher, parse_yaml
 from perfmodel.model.adapters import EVERYTHING, WORDS, AdapterSpec
 from perfmodel.model.build import ModelSpec
 
@@ -89,38 +89,6 @@ def _model_keys(launch: Launch) -> Keys:
     keys["model.attention_dropout"] = keys["model.hidden_dropout"]
     keys["model.make_vocab_size_divisible_by"] = launch.framework.pads_vocabulary_to
     return keys
-
-
-def notes(launch: Launch) -> list[str]:
-    """Return what a user of this file should know."""
-    found = []
-    if launch.framework.gradient_reduce_bytes == 2.0 and launch["precision"] != "fp16":
-        found.append(
-            "projected with gradients reduced in 16 bits: the recipe's "
-            "mixed_precision.grad_reduce_in_fp32 has to be false, which a precision by name is not"
-        )
-    return found
-
-
-def format_launch(launch: Launch, header: Sequence[str]) -> str:
-    """Return a YAML file that overrides a recipe."""
-    lines = [
-        *header,
-        "Overrides for a recipe of Megatron Bridge (v0.2, Megatron-Core 0.15), such as",
-        f"  torchrun --nnodes {launch.nodes} --nproc-per-node {launch.processes_per_node} "
-        "scripts/training/run_recipe.py --recipe RECIPE --config-file THIS.yaml",
-        "Data, learning rate, number of iterations and checkpoints are the recipe's.",
-    ]
-    return format_comment(lines) + format_yaml(keys_of(launch))
-
-
-def recognises(text: str) -> bool:
-    """Tell whether a text looks like overrides of a recipe."""
-    return any(
-        word in text
-        for word in ("model.tensor_model_parallel_size", "tensor_model_parallel_size:",
-                     "train.global_batch_size=", "megatron.bridge")
-    )  # fmt: skip
 
 
 def parse_launch(text: str, path: str, devices: int = 0) -> Launch:

@@ -25,11 +25,6 @@ _STEPS = "tokens.batch_accumulation_per_replica"
 _CONFIG = "model.model_config."
 
 
-def recognises(text: str) -> bool:
-    """Tell whether a text looks like a configuration of nanotron."""
-    return "batch_accumulation_per_replica" in text or "is_llama_config" in text
-
-
 def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
     """Return what a configuration says; its degrees say how many `devices` there are.
 

@@ -28,14 +28,6 @@ _FP8 = "bf16_with_fp8_delayed_scaling_mixed"
 _RECIPE = re.compile(r"([A-Za-z]+?)(\d*)Config(\d+x)?(\d+[BM])")
 
 
-def recognises(text: str) -> bool:
-    """Tell whether a text looks like a configuration of NeMo, or a script of MLPerf's."""
-    if re.search(r"\bTENSOR_MODEL_PARALLEL=", text):
-        return True
-    first = re.search(r"^trainer:\s*$|\btrainer\.(num_nodes|devices|strategy)", text, re.MULTILINE)
-    return first is not None and "model_parallel_size" in text
-
-
 def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
     """Return what a configuration, overrides, or a script of variables says.
 

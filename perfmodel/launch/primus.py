@@ -11,7 +11,7 @@ with those programs' own keys.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from perfmodel.base.errors import FormatError, StrategyError
 from perfmodel.base.files import shortened
@@ -23,7 +23,7 @@ from perfmodel.launch.describe import Launch, known_as
 from perfmodel.launch.settings import Keys, Settings
 from perfmodel.launch.stages import core_schedule
 from perfmodel.launch.table import load_program, write_choices
-from perfmodel.launch.text import format_comment, format_yaml, launcher, parse_yaml
+from perfmodel.launch.text import format_yaml, launcher, parse_yaml
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import find_preset, load_model
 
@@ -80,42 +80,22 @@ def keys_of(launch: Launch) -> Keys:
     return keys
 
 
-def format_launch(launch: Launch, header: Sequence[str]) -> str:
+def body(launch: Launch) -> str:
     """Return an experiment."""
-    lines = [
-        *header,
-        "An experiment of Primus (2025), with its pre_trainer.yaml:",
-        f"  NNODES={launch.nodes} GPUS_PER_NODE={launch.processes_per_node} EXP=THIS.yaml bash "
-        "examples/run_pretrain.sh",
-        "Data, tokenizer, learning rate, number of iterations and checkpoints are yours to add.",
-    ]
     about = {
         "work_group": "${PRIMUS_TEAM:amd}",
         "user_name": "${PRIMUS_USER:root}",
         "exp_name": "${PRIMUS_EXP_NAME:pretrain}",
         "workspace": "./output",
     }
-    return format_comment(lines) + format_yaml(about | keys_of(launch))
+    return format_yaml(about | keys_of(launch))
 
 
 def notes(launch: Launch) -> list[str]:
     """Return what a user of this file should know."""
-    found = []
-    if not known_as(launch.model, MODELS):
-        found.append("Primus has no file of this model: its sizes stand in the overrides")
-    software = launch.framework
-    overlaps = software.overlap_gradient_reduce or software.overlap_parameter_gather
-    if launch["pipeline_schedule"] in ALGORITHMS.values() and overlaps:
-        found.append(
-            "Primus asks for overlap_grad_reduce and overlap_param_gather off in zero-bubble "
-            "schedules; they are written as projected"
-        )
-    return found
-
-
-def recognises(text: str) -> bool:
-    """Tell whether a text looks like an experiment."""
-    return "modules:" in text and "overrides:" in text and "framework:" in text
+    if known_as(launch.model, MODELS):
+        return []
+    return ["Primus has no file of this model: its sizes stand in the overrides"]
 
 
 def parse_launch(text: str, path: str, devices: int = 0) -> Launch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -17,7 +18,8 @@ from perfmodel.base.table import Table
 from perfmodel.base.units import format_gib, format_time
 from perfmodel.base.variables import RATE
 from perfmodel.launch.describe import Launch, settled
-from perfmodel.launch.table import refuse
+from perfmodel.launch.table import holds, refuse
+from perfmodel.launch.text import format_comment, format_toml, format_yaml
 from perfmodel.model.record import model_from_record
 from perfmodel.software.framework import FRAMEWORKS, framework_of_record, load_framework
 from perfmodel.strategy.fields import FIELDS
@@ -101,12 +103,15 @@ def prepared(name: str, launch: Launch) -> tuple[Launch, list[str]]:
             "'perfmodel project --from' projects what is written here"
         )
         stated = framework.stage_split
-        own = preset in FRAMEWORKS and stated == FRAMEWORKS[preset].stage_split
+        shipped = preset in FRAMEWORKS and stated == FRAMEWORKS[preset].stage_split
         # A layout that was asked for is the launch's, not the other software's.
-        framework = load_framework(program.preset, **({} if own else {"stage_split": stated}))
+        framework = load_framework(program.preset, **({} if shipped else {"stage_split": stated}))
     strategy = settled(launch.strategy, launch.model)
     ready = replace(launch, strategy=strategy, framework=framework, remarks=())
-    return ready, notes + list(module.notes(ready))
+    own = getattr(module, "notes", None)  # what no condition of its table can tell
+    notes += own(ready) if own else []
+    table = program.own.get("notes", ())
+    return ready, notes + [item["text"] for item in table if holds(item["when"], ready)]
 
 
 def format_launch(name: str, launch: Launch, header: Sequence[str] = ()) -> str:
@@ -129,8 +134,12 @@ def format_launch(name: str, launch: Launch, header: Sequence[str] = ()) -> str:
     module = software_module(name)
     ready, _ = prepared(name, launch)
     refuse(module.PROGRAM, ready)
-    text: str = module.format_launch(ready, [" ".join(line.split()) for line in header])
-    return text
+    places = {"nodes": ready.nodes, "each": ready.processes_per_node}
+    head = [line.format(**places) for line in module.PROGRAM.own["head"]]
+    body = getattr(module, "body", None)
+    write = format_toml if name == "torchtitan" else format_yaml
+    text: str = body(ready) if body else write(module.keys_of(ready))
+    return format_comment([*(" ".join(line.split()) for line in header), *head]) + text
 
 
 def keys_of(name: str, launch: Launch) -> dict[str, Any]:
@@ -166,7 +175,12 @@ def parse_launch(text: str, path: str, name: str = "", devices: int = 0) -> tupl
 
 def recognise(text: str) -> str:
     """Return the software that a text looks like it is for; empty where it is for none."""
-    return next((name for name in TRIED if software_module(name).recognises(text)), "")
+    for name in TRIED:
+        table = software_module(name).PROGRAM.own
+        said = sum(re.search(pattern, text) is not None for pattern in table["told_by"])
+        if said >= table.get("told_least", 1):
+            return name
+    return ""
 
 
 def read_launch(

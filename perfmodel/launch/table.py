@@ -11,6 +11,9 @@ A table is a file ``tables/<program>.toml``:
 - ``limits``: what the program cannot do: see `Limit`.
 - ``offloaded``: keys that leave something to the host. ``recompute``: how method, number of layers
   and modules of recomputation are called.
+- ``told_by``: patterns of texts that are for the program, of which ``told_least`` are found (1 if
+  left out). ``head``: lines of the first comment of what is written; ``{nodes}`` of ``{each}``
+  processes run it. ``notes``: what a user should know ``when`` a condition holds.
 - ``watched``: keys that matter and that no projection follows -> the remark on them.
 - ``inherits``: another program -> parts that are taken over from it; an entry about the same
   fields takes the place of the other's.
@@ -36,6 +39,7 @@ from perfmodel.base.pipelines import SCHEDULE_FACTS, WAVE
 from perfmodel.launch.describe import Launch
 from perfmodel.launch.settings import Keys, Settings, comparable
 from perfmodel.launch.stages import is_even, torch_group
+from perfmodel.software.framework import Framework
 from perfmodel.strategy.fields import FIELD_BY_NAME, OFFLOAD
 
 FOLDER = Path(__file__).parent / "tables"
@@ -300,21 +304,21 @@ CONDITIONS: Mapping[str, Callable[[Launch], Any]] = {
     "even_stages": is_even,
     "v_shaped": lambda launch: SCHEDULE_FACTS[launch["pipeline_schedule"]].placement == WAVE,
     "torch_group": lambda launch: torch_group(launch.micro_batches, launch["pipeline_parallel"]),
-    "stage_split": lambda launch: launch.framework.stage_split,
-    "overlap_pipeline": lambda launch: launch.framework.overlap_pipeline,
-    "deterministic_attention": lambda launch: launch.framework.deterministic_attention,
-    "fused_cross_entropy": lambda launch: launch.framework.fused_cross_entropy,
+    "preset": lambda launch: launch.framework.name.partition("[")[0],
 }
-"""What conditions may name beside fields of the strategy."""
+"""What conditions may name beside fields of the strategy and facts of the framework."""
+
+
+NAMES = (*FIELD_BY_NAME, *Framework.__dataclass_fields__, *CONDITIONS)
 
 
 def holds(condition: str, launch: Launch) -> bool:
     """Tell whether a condition of a table holds, such as ``context_parallel > 1 and experts``."""
 
     def value(name: str) -> Any:
-        return CONDITIONS[name](launch) if name in CONDITIONS else launch[name]
+        return CONDITIONS[name](launch) if name in CONDITIONS else _value(launch, name)
 
-    return bool(evaluate_mask(condition, value, (*FIELD_BY_NAME, *CONDITIONS), 1)[0])
+    return bool(evaluate_mask(condition, value, NAMES, 1)[0])
 
 
 def refuse(program: Program, launch: Launch) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +34,7 @@ from perfmodel.launch.table import (
     write_choices,
     write_numbers,
 )
-from perfmodel.launch.text import format_comment, format_toml, launcher, parse_arguments, parse_toml
+from perfmodel.launch.text import launcher, parse_arguments, parse_toml
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
 from perfmodel.training.layout import Layout
@@ -148,33 +148,13 @@ def keys_of(launch: Launch) -> Keys:
 
 def notes(launch: Launch) -> list[str]:
     """Return what a user of this file should know."""
-    found = []
-    if known_as(launch.model, FLAVORS) is None:
-        known = ", ".join(f"{name} {flavor}" for name, flavor in FLAVORS)
-        name = launch.model.name if launch.model is not None else "this model"
-        found.append(
-            f"torchtitan has no flavor of {name} (it has {known}): register one, and name it in "
-            "[model]"
-        )
-    return found
-
-
-def format_launch(launch: Launch, header: Sequence[str]) -> str:
-    """Return a job configuration."""
-    lines = [
-        *header,
-        "A job configuration of torchtitan v0.2:",
-        f"  torchrun --nnodes {launch.nodes} --nproc-per-node {launch.processes_per_node} "
-        "-m torchtitan.train --job.config_file THIS.toml",
-        "Data, tokenizer, learning rate, number of steps and checkpoints are yours to add.",
+    if known_as(launch.model, FLAVORS) is not None:
+        return []
+    known = ", ".join(f"{name} {flavor}" for name, flavor in FLAVORS)
+    name = launch.model.name if launch.model is not None else "this model"
+    return [
+        f"torchtitan has no flavor of {name} (it has {known}): register one, and name it in [model]"
     ]
-    return format_comment(lines) + format_toml(keys_of(launch))
-
-
-def recognises(text: str) -> bool:
-    """Tell whether a text looks like a job configuration of torchtitan."""
-    lines = {line.partition("#")[0].strip() for line in text.splitlines()}
-    return bool(lines & {"[parallelism]", "[training]"}) or "--parallelism." in text
 
 
 def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
