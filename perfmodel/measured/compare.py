@@ -209,7 +209,7 @@ def read_table(
     )
     rows = [row for row in rows if found.counts(row)]
     for row in rows:
-        found.check(row)
+        found.refuse_broken(row)
     rows = [
         MeasuredRow({**row.cells, **found.derived(row), **more}, row.file, row.line)
         for row, more in zip(rows, found.together(rows), strict=True)

@@ -5,8 +5,8 @@ How to add a kind of measured kernels
 1. Write ``perfmodel/measured/kinds/<name>.py``. ``case_of(row)`` turns a row into a
    `Case` (hardware, variant, sizes, seconds) or raises `Skip` with
    the reason; ``price(hardware, variant, columns)`` prices all cases of one device and
-   variant in one call; ``check(row)`` refuses broken numbers; ``derived(row)`` adds columns to
-   filter and group by, ``regime`` among them. Its last lines make ``KIND = KernelKind(…)``.
+   variant in one call; ``derived(row)`` adds columns to filter and group by, ``regime`` among
+   them. Its last lines make ``KIND = KernelKind(…)``, which says which columns hold numbers.
 2. Name the module in `KINDS` below. `perfmodel compare <name>` works then, and, where the kind
    names a ``calibration``, so does `perfmodel calibrate`.
 3. State the columns in docs/calibration.md, and the name in the help of ``compare``.
@@ -276,8 +276,12 @@ class Kind(ABC):
         Columns of which one must exist.
     group_by : tuple of str
         Columns that errors are grouped by unless a user says otherwise.
+    whole, positive, numbers : tuple of str
+        Columns of whole numbers, of numbers above 0, of numbers; a broken one is a `DataError`.
+    timed : str
+        Column of a kernel's time, which may be that of a failed run; empty for none.
     check : callable
-        Raises `DataError` where a number of a row is broken.
+        Raises `DataError` where another cell of a row is broken.
     derived : callable
         Row -> further columns to filter and group by.
     together : callable
@@ -311,7 +315,11 @@ class Kind(ABC):
     needed: tuple[str, ...]
     measurements: tuple[str, ...] = ("time_us",)
     group_by: tuple[str, ...]
-    check: Callable[[MeasuredRow], None]
+    whole: tuple[str, ...] = ()
+    positive: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ()
+    timed: str = ""
+    check: Callable[[MeasuredRow], None] = lambda row: None
     derived: Callable[[MeasuredRow], Mapping[str, str]]
     together: Callable[[Sequence[MeasuredRow]], Sequence[Mapping[str, str]]] = lambda rows: (
         [{}] * len(rows)
@@ -326,6 +334,18 @@ class Kind(ABC):
     below: float = 0.0
     ranked_by: str = "gbs"
     shares: tuple[str, ...] = ("hardware",)
+
+    def refuse_broken(self, row: MeasuredRow) -> None:
+        """Raise DataError where a cell that should be a number, or a known word, is none."""
+        for column in self.whole:
+            row.whole(column)
+        for column in self.positive:
+            row.positive(column)
+        for column in self.numbers:
+            row.number(column)
+        if self.timed:
+            check_time(row, self.timed)
+        self.check(row)
 
     def of_metric(self, metric: str | None) -> Kind:
         """Return the kind that compares one of its metrics; None: what it compares anyway.
@@ -380,6 +400,7 @@ class KernelKind(Kind):
         Columns in which near-identical rows agree, which a cross-validation keeps together.
     """
 
+    timed: str = "time_us"
     case_of: Callable[[MeasuredRow], Case]
     price: Price
     kernel_class: str

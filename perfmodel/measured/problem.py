@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,47 +49,68 @@ class MeasuredTable:
     where: str | None = None
 
 
-class Subject(Protocol):
-    """Chooses rows, and says how their devices get the constants that are fitted."""
+class Subject(ABC):
+    """Chooses rows, and says how their devices get the constants that are fitted.
+
+    Attributes
+    ----------
+    sort : str
+        What it is, for messages.
+    any_constant : bool
+        Whether a fit may be asked for constants that are not adjustable.
+    """
+
+    sort: ClassVar[str]
+    any_constant: ClassVar[bool]
+
+    @property
+    @abstractmethod
+    def source(self) -> Hardware | Family:
+        """Profile or family whose constants they are."""
 
     @property
     def constants(self) -> Mapping[str, Mapping[str, Calibrated]]:
-        """Constants by group and key."""
+        """Constants by group and key; those that a family hands down."""
+        return self.source.calibration
 
     @property
     def name(self) -> str:
         """Of the profile or family."""
+        return self.source.name
 
     @property
     def described(self) -> str:
         """What it is, and its name."""
+        return f"{self.sort} '{self.name}'"
 
     @property
+    @abstractmethod
     def wanted(self) -> str:
         """What a row's ``hardware`` should say."""
 
-    @property
-    def any_constant(self) -> bool:
-        """Whether a fit may be asked for constants that are not adjustable."""
-
+    @abstractmethod
     def head(self, tables: Sequence[MeasuredTable]) -> dict[str, Any]:
         """Return what is calibrated and to what, fit for JSON."""
 
+    @abstractmethod
     def chosen(self, row: MeasuredRow) -> MeasuredRow | None:
         """Return the row as it is priced; None where its device has nothing to say."""
 
+    @abstractmethod
     def applied(self, hardware: Hardware, group: str) -> Hardware:
         """Return a row's device with the constants in use."""
 
     def own(self, hardware: Hardware, group: str) -> frozenset[str]:
         """Return the keys that a row's device states itself, whatever is fitted."""
+        return frozenset()
 
     def at_device(self, hardware: Hardware, group: str, values: Mapping[str, float]) -> Constants:
         """Return constants of the subject as a row's device has them."""
+        return values
 
 
 @dataclass(frozen=True)
-class OneProfile:
+class OneProfile(Subject):
     """A profile, and on demand other devices under its constants.
 
     Attributes
@@ -105,22 +127,12 @@ class OneProfile:
     spelling: str
     all_rows: bool = False
 
-    @property
-    def constants(self) -> Mapping[str, Mapping[str, Calibrated]]:
-        """Those of the profile."""
-        return self.profile.calibration
+    sort, any_constant = "hardware profile", False
 
     @property
-    def name(self) -> str:
-        """Of the profile."""
-        return self.profile.name
-
-    @property
-    def described(self) -> str:
-        """A profile."""
-        return f"hardware profile '{self.name}'"
-
-    any_constant = False
+    def source(self) -> Hardware:
+        """The profile."""
+        return self.profile
 
     def head(self, tables: Sequence[MeasuredTable]) -> dict[str, Any]:
         """One table."""
@@ -151,14 +163,6 @@ class OneProfile:
         constants = self.profile.calibration[group]
         return replace(base, calibration={**base.calibration, group: constants})
 
-    def own(self, hardware: Hardware, group: str) -> frozenset[str]:
-        """None: the profile's constants hold for every row."""
-        return frozenset()
-
-    def at_device(self, hardware: Hardware, group: str, values: Mapping[str, float]) -> Constants:
-        """As they are."""
-        return values
-
     def _names(self, row: MeasuredRow) -> bool:
         """Tell whether a row was measured on the profile's device."""
         profile = self.profile
@@ -173,7 +177,7 @@ class OneProfile:
 
 
 @dataclass(frozen=True)
-class WholeFamily:
+class WholeFamily(Subject):
     """All devices of a family, each with its own facts and what it has of its own.
 
     Attributes
@@ -183,22 +187,12 @@ class WholeFamily:
 
     family: Family
 
-    @property
-    def constants(self) -> Mapping[str, Mapping[str, Calibrated]]:
-        """Those that the family hands down."""
-        return self.family.calibration
+    sort, any_constant = "family", True
 
     @property
-    def name(self) -> str:
-        """Of the family."""
-        return self.family.name
-
-    @property
-    def described(self) -> str:
-        """A family."""
-        return f"family '{self.name}'"
-
-    any_constant = True
+    def source(self) -> Family:
+        """The family."""
+        return self.family
 
     def head(self, tables: Sequence[MeasuredTable]) -> dict[str, Any]:
         """All tables."""

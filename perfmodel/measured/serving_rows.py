@@ -341,14 +341,6 @@ def measured_value(row: MeasuredRow, metric: str) -> tuple[float, str]:
     raise Skip("no usable measurement", scorable=False)
 
 
-def check(row: MeasuredRow) -> None:
-    """Raise DataError where a cell that should be a number is none."""
-    for column in WHOLE_NUMBERS:
-        row.whole(column)
-    for column in NUMBERS:
-        row.number(column)
-
-
 def derived(row: MeasuredRow) -> Mapping[str, str]:
     """Return columns to filter and group by: ``load``, ``pools``, ``architecture``, ``scale``."""
     try:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from perfmodel.base.errors import DataError
+from perfmodel.measured.kinds.serving import KIND
 from perfmodel.measured.rows import MeasuredRow, Skip
 from perfmodel.measured.serving_rows import (
     CLOSED,
@@ -15,7 +16,6 @@ from perfmodel.measured.serving_rows import (
     OPEN,
     STATIC,
     case_of,
-    check,
     derived,
     engine_of,
     formats_of,
@@ -163,9 +163,9 @@ def test_the_measurement_is_the_metric_or_what_stands_for_it() -> None:
 
 
 def test_cells_that_should_be_numbers_are_checked() -> None:
-    check(row())
+    KIND.refuse_broken(row())
     with pytest.raises(DataError, match="line 2, column 'isl'"):
-        check(row(isl="long"))
+        KIND.refuse_broken(row(isl="long"))
 
 
 def test_rows_are_grouped_by_what_follows_from_them() -> None:

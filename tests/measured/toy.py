@@ -14,7 +14,6 @@ from perfmodel.hwprofiles import Hardware, load_hardware
 from perfmodel.measured.kind import (
     Case,
     KernelKind,
-    check_time,
     kernel_hardware,
     measured_time,
     stated,
@@ -74,7 +73,6 @@ KIND = KernelKind(
     name="gemm",
     needed=("hardware", "dtype", "m", "n", "k", "time_us"),
     group_by=("hardware", "regime"),
-    check=lambda row: check_time(row),
     derived=lambda row: {"regime": regime_name("gemm", row.whole("m") or 1)},
     case_of=case_of,
     price=price,

@@ -36,7 +36,6 @@ from perfmodel.measured.kind import (
     Case,
     Columns,
     KernelKind,
-    check_time,
     kernel_hardware,
     measured_time,
     stated,
@@ -139,14 +138,6 @@ def _rows_of(file: str, test: NcclTest) -> list[MeasuredRow]:
     return found
 
 
-def check(row: MeasuredRow) -> None:
-    """Raise DataError where a cell that should be a number is none."""
-    for column in ("n_gpus", "nodes"):
-        row.whole(column)
-    row.positive("bytes")
-    check_time(row)
-
-
 def derived(row: MeasuredRow) -> dict[str, str]:
     """Return the ``regime`` of a row, and its ``hardware`` where only its source says it."""
     size = row.positive("bytes")
@@ -241,7 +232,8 @@ KIND = KernelKind(
     needed=("op", "n_gpus", "bytes", "time_us"),
     group_by=("hardware", "op", "n_gpus", "regime"),
     aliases=ALIASES,
-    check=check,
+    whole=("n_gpus", "nodes"),
+    positive=("bytes",),
     derived=derived,
     read=read,
     case_of=case_of,
@@ -292,13 +284,6 @@ class Exchange(NamedTuple):
     phase: str
     mode: str
     share: float
-
-
-def exchange_check(row: MeasuredRow) -> None:
-    """Raise DataError where a cell that should be a number is none."""
-    for column in (*EXCHANGE_COUNTS, "sms", "topk_groups"):
-        row.whole(column)
-    check_time(row)
 
 
 def exchange_derived(row: MeasuredRow) -> dict[str, str]:
@@ -363,7 +348,7 @@ EXCHANGE = KernelKind(
         "time_us",
     ),
     group_by=("hardware", "mode", "phase", "nodes", "regime"),
-    check=exchange_check,
+    whole=(*EXCHANGE_COUNTS, "sms", "topk_groups"),
     derived=exchange_derived,
     case_of=exchange_case_of,
     price=exchange_price,

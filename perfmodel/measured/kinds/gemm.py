@@ -20,7 +20,6 @@ from perfmodel.measured.kind import (
     Columns,
     KernelKind,
     check_steady,
-    check_time,
     kernel_hardware,
     measured_time,
     stated,
@@ -32,14 +31,6 @@ from perfmodel.measured.rows import MeasuredRow, Skip
 ALIASES = {"M": "m", "N": "n", "K": "k", "measured_us": "time_us", "a_type": "dtype"}
 
 IMPOSSIBLE = 2.0  # a rate this many times the datasheet's is a broken measurement
-
-
-def check(row: MeasuredRow) -> None:
-    """Raise DataError where a cell that should be a number is none."""
-    for column in ("m", "n", "k", "batch"):
-        row.whole(column)
-    check_steady(row)
-    check_time(row)
 
 
 def derived(row: MeasuredRow) -> dict[str, str]:
@@ -138,7 +129,8 @@ KIND = KernelKind(
     needed=("hardware", "m", "n", "k", "time_us"),
     group_by=("hardware", "dtype", "regime"),
     aliases=ALIASES,
-    check=check,
+    whole=("m", "n", "k", "batch"),
+    check=check_steady,
     derived=derived,
     case_of=case_of,
     price=price,

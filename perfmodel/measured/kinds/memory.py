@@ -83,11 +83,7 @@ def measured_peak(row: MeasuredRow, batch: int = 0) -> float:
 
 
 def check(row: MeasuredRow) -> None:
-    """Raise DataError where a cell that should be a number or a unit is none."""
-    for column in training.WHOLE_NUMBERS:
-        row.whole(column)
-    for column in (*MEASUREMENTS, "params_opt_GB"):
-        row.positive(column)
+    """Raise DataError where a unit is not known."""
     if row.lower("unit") not in ("", *UNITS):
         raise row.error("unit", "GB or GiB")
 
@@ -284,6 +280,8 @@ KIND = MemoryKind(
     needed=("hardware", "n_gpus", "layers", "hidden", "heads", "vocab", "tp", "pp", "gbs", "seq"),
     measurements=MEASUREMENTS,
     group_by=("family", "hardware", "precision", "architecture", "scale", "read", "assumed"),
+    whole=training.WHOLE_NUMBERS,
+    positive=(*MEASUREMENTS, "params_opt_GB"),
     check=check,
     derived=derived,
     further=admissions,

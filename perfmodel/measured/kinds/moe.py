@@ -36,7 +36,6 @@ from perfmodel.measured.kind import (
     Case,
     Columns,
     KernelKind,
-    check_time,
     kernel_hardware,
     measured_time,
     stated,
@@ -96,10 +95,7 @@ class _Benchmark:
 
 
 def check(row: MeasuredRow) -> None:
-    """Raise DataError where a cell that should be a number is none."""
-    for column in (*WHOLE, "copies"):
-        row.whole(column)
-    check_time(row)
+    """Raise DataError where a stage is not known."""
     stage = row.text("stage")
     if row.text("groups") and stage and stage not in STAGES:
         raise row.error("stage", " or ".join(STAGES))
@@ -332,6 +328,7 @@ KIND = KernelKind(
     name="moe",
     needed=("hardware", "dtype", "time_us"),
     group_by=("hardware", "framework", "dtype", "regime"),
+    whole=(*WHOLE, "copies"),
     check=check,
     derived=derived,
     case_of=case_of,

@@ -21,12 +21,13 @@ from perfmodel.measured.rows import MeasuredRow, Outcome, Skip
 from perfmodel.measured.serving_results import COLUMNS, read_serving_results
 from perfmodel.measured.serving_rows import (
     MEASUREMENTS,
+    NUMBERS,
     OFFLINE,
     OPEN,
     STATIC,
+    WHOLE_NUMBERS,
     ServedCase,
     case_of,
-    check,
     derived,
     measured_value,
 )
@@ -288,7 +289,8 @@ KIND = ServingKind(
     needed=("model",),
     measurements=MEASUREMENTS,
     group_by=("engine", "model", "hardware", "load", "pools", "crowd", "assumed"),
-    check=check,
+    whole=WHOLE_NUMBERS,
+    numbers=NUMBERS,
     derived=derived,
     read=read,
     metrics=METRICS,

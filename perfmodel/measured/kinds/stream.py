@@ -32,7 +32,6 @@ from perfmodel.measured.kind import (
     Case,
     Columns,
     KernelKind,
-    check_time,
     kernel_hardware,
     measured_time,
     stated,
@@ -121,15 +120,6 @@ class Variant(NamedTuple):
     element_bytes: float
     framework: str
     dispatch: str
-
-
-def check(row: MeasuredRow) -> None:
-    """Raise DataError where a cell that should be a number is none."""
-    for column in ("rows", "cols", "copies"):
-        row.whole(column)
-    check_time(row)
-    for column in ("fwd_us", "bwd_us"):
-        row.number(column)
 
 
 def _graph(row: MeasuredRow) -> bool:
@@ -253,7 +243,8 @@ KIND = KernelKind(
     needed=("hardware", "dtype"),
     measurements=("time_us", "fwd_us"),
     group_by=("hardware", "dtype", "framework", "op", "regime"),
-    check=check,
+    whole=("rows", "cols", "copies"),
+    numbers=("fwd_us", "bwd_us"),
     derived=derived,
     case_of=case_of,
     price=price,

@@ -103,14 +103,6 @@ class _Group:
     strategies: list[dict[str, Any]] = field(default_factory=list)
 
 
-def check(row: MeasuredRow) -> None:
-    """Raise DataError where a cell that should be a number is none."""
-    for column in WHOLE_NUMBERS:
-        row.whole(column)
-    for column in MEASUREMENTS:
-        row.positive(column)
-
-
 def counts(row: MeasuredRow) -> bool:
     """Tell a run from a failure, which some tables keep beside the runs: ``outcome``."""
     return row.lower("outcome") in ("", "measured")
@@ -499,7 +491,8 @@ KIND = TrainingKind(
     needed=("hardware", "n_gpus", "layers", "hidden", "heads", "vocab", "tp", "pp", "gbs", "seq"),
     measurements=MEASUREMENTS,
     group_by=("hardware", "precision", "architecture", "scale", "family", "assumed"),
-    check=check,
+    whole=WHOLE_NUMBERS,
+    positive=MEASUREMENTS,
     counts=counts,
     derived=derived,
     shares=SHARES,
