@@ -3,7 +3,7 @@
 Megatron's words: a method, ``uniform`` or ``block``, with a number of layers, beside the
 granularity ``full``; a list of modules beside ``selective`` (megatron/core/transformer/
 transformer_config.py). All layers, one by one, are ``uniform`` with 1. Parameters and optimizer
-that wait in the host's memory are read alike.
+that are offloaded to the host are read alike.
 """
 
 from __future__ import annotations

@@ -195,7 +195,7 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
 def launch_of(settings: Settings, devices: int = 0) -> Launch:
     """Return what MaxText's keys say; `devices`: 0 where unknown."""
     _old_names(settings)
-    words, waiting = _read_policy(settings)
+    words, offloaded = _read_policy(settings)
     strategy = read_numbers(settings, PROGRAM.numbers)
     skipped = ("zero_stage", "pipeline_schedule")
     spelled, facts = read_choices(settings, PROGRAM.choices, skipped)
@@ -235,12 +235,12 @@ def launch_of(settings: Settings, devices: int = 0) -> Launch:
         )
     _read_batches(settings, strategy, total)
     _read_stages(settings, strategy, model)
-    if waiting and model is None:
+    if offloaded and model is None:
         settings.remark("the model is not known: all that is kept is taken to wait in the host")
-    if waiting:
+    if offloaded:
         framework = FRAMEWORKS[PROGRAM.preset]
         strategy["offload_activations"] = (
-            1.0 if model is None else waiting_share(model, framework, words, waiting)
+            1.0 if model is None else waiting_share(model, framework, words, offloaded)
         )
     return finished(
         settings,
@@ -271,14 +271,14 @@ def _read_policy(settings: Settings) -> tuple[list[str], list[str]]:
         return words, words
     places = {word: _place(settings, word) for word in TENSORS}
     saved = [word for word, place in places.items() if place != "remat"]
-    waiting = [word for word, place in places.items() if place == "offload"]
+    offloaded = [word for word, place in places.items() if place == "offload"]
     if settings.word(INPUT, "device") == "offload":
-        waiting.append(INPUT)
-    return saved, waiting
+        offloaded.append(INPUT)
+    return saved, offloaded
 
 
 def _place(settings: Settings, word: str) -> str:
-    """Return where the tensors of an output wait: remat, device or offload.
+    """Return where the tensors of an output are kept: remat, device or offload.
 
     Raises
     ------

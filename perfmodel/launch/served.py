@@ -119,9 +119,9 @@ def vllm_keys(workers: Workers) -> Keys:
     if workers["prefix_caching"] is False:
         keys["no-enable-prefix-caching"] = True
     if workers["draft_length"]:
-        method = {"method": workers["drafts"] or "mtp"}
-        drafts = {**method, "num_speculative_tokens": workers["draft_length"]}
-        keys["speculative-config"] = json.dumps(drafts)
+        method = {"method": workers["speculative_method"] or "mtp"}
+        speculation = {**method, "num_speculative_tokens": workers["draft_length"]}
+        keys["speculative-config"] = json.dumps(speculation)
     if workers.part:
         connector = {"kv_connector": "NixlConnector", "kv_role": VLLM.own["roles"][workers.part]}
         keys["kv-transfer-config"] = json.dumps(connector)
@@ -142,12 +142,11 @@ def _parse_vllm(text: str, path: str) -> Workers:
         fields["expert_parallel"] = devices
     if settings.flag("no-enable-prefix-caching"):
         fields["prefix_caching"] = False
-    drafts = _json(settings, "speculative-config")
-    if drafts:
-        fields["draft_length"] = int(drafts.get("num_speculative_tokens") or 1)
-        fields["drafts"] = VLLM.own["methods"].get(
-            str(drafts.get("method")), str(drafts.get("method"))
-        )
+    speculation = _json(settings, "speculative-config")
+    if speculation:
+        fields["draft_length"] = int(speculation.get("num_speculative_tokens") or 1)
+        method = str(speculation.get("method"))
+        fields["speculative_method"] = VLLM.own["methods"].get(method, method)
     role = _json(settings, "kv-transfer-config").get("kv_role")
     part = next((part for part, known in VLLM.own["roles"].items() if known == role), "")
     model = positional(text, VLLM.program) or settings.word("model")
@@ -178,7 +177,7 @@ def sglang_keys(workers: Workers) -> Keys:
     if length := workers["draft_length"]:
         keys |= {
             "speculative-algorithm": SGLANG.own["algorithms"].get(
-                workers["drafts"] or "mtp", "EAGLE"
+                workers["speculative_method"] or "mtp", "EAGLE"
             ),
             "speculative-num-steps": length,
             "speculative-eagle-topk": 1,
@@ -208,10 +207,10 @@ def _parse_sglang(text: str, path: str) -> Workers:
     if settings.flag("disable-radix-cache"):
         fields["prefix_caching"] = False
     if algorithm := settings.word("speculative-algorithm").upper():
-        known = {word: drafts for drafts, word in SGLANG.own["algorithms"].items()} | {
+        known = {word: method for method, word in SGLANG.own["algorithms"].items()} | {
             "EAGLE": "mtp"
         }
-        fields["drafts"] = known.get(algorithm, algorithm.lower())
+        fields["speculative_method"] = known.get(algorithm, algorithm.lower())
         drafted = settings.whole("speculative-num-draft-tokens", 0, 0)
         fields["draft_length"] = settings.whole("speculative-num-steps", max(drafted - 1, 1))
     part = settings.word("disaggregation-mode")
@@ -287,7 +286,7 @@ def _parse_tensorrt(text: str, path: str) -> Workers:
     if "kv_cache_config.enable_block_reuse" in inside.entries:
         fields["prefix_caching"] = inside.flag("kv_cache_config.enable_block_reuse")
     if inside.word("speculative_config.decoding_type"):
-        fields["drafts"] = inside.word("speculative_config.decoding_type").lower()
+        fields["speculative_method"] = inside.word("speculative_config.decoding_type").lower()
         length = inside.whole("speculative_config.max_draft_len", 1)
         key = "speculative_config.num_nextn_predict_layers"
         fields["draft_length"] = inside.whole(key, length)

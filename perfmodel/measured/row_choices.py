@@ -1,6 +1,6 @@
 """What a row of a table of measured training runs leaves open, and what was likely chosen.
 
-A cell that is empty was not random: software has defaults, and its recipes habits. Where the
+A cell that is empty was not random: software has defaults, and so have its recipes. Where the
 software states what such a run means (`Framework`), that is taken; else whoever published the run
 took what fits in memory and is fast, but no larger a micro-batch than pays.
 """
@@ -87,7 +87,7 @@ def virtual_chunks(
     row : MeasuredRow
         ``>1``, or notes that say ``interleaving not in …``, leave the number open.
     framework : Framework
-        Says how many layers a chunk usually has. Where it has no such habit and the row says that
+        Says how many layers a chunk usually has. Where it has no such default and the row says that
         there are chunks: two, what torch.distributed.pipelining's users set by default.
     model : ModelSpec
     pipeline : int

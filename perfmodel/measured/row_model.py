@@ -54,7 +54,7 @@ def model_from_row(row: Mapping[str, Any], **overrides: Any) -> ModelSpec:
 
     Notes
     -----
-    A table states sizes only, so the rest follows the habit of each kind: a gated block
+    A table states sizes only, so the rest follows what is usual for each kind: a gated block
     comes with RMS norms, rotary positions, no biases and an output matrix of its own
     (Llama), a plain one with layer norms, biases, learned positions and a tied output
     matrix (GPT). Where ``gated_mlp`` is empty, a block of width ``4 * hidden`` is plain.

@@ -259,15 +259,15 @@ class RowRecompute(NamedTuple):
         Fields of the strategy, where only some layers are recomputed.
     words : str
         The fact `selective_recompute`; empty: as the software means it.
-    waiting : tuple of str
-        Saved outputs that wait in the host's memory.
+    offloaded : tuple of str
+        Saved outputs that are offloaded to the host's memory.
     notes : tuple of str
     """
 
     level: str = ""
     layers: Mapping[str, Any] = {}
     words: str = ""
-    waiting: tuple[str, ...] = ()
+    offloaded: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -303,7 +303,7 @@ def _policy(text: str, note: tuple[str, ...]) -> RowRecompute:
     name = re.sub(r"^offload (\w+)$", r"\1_offloaded", text).replace("_flash", "_with_context")
     if name in OFFLOADED_POLICIES:
         saved = OFFLOADED_POLICIES[name]
-        return RowRecompute("selective", words=saved, waiting=tuple(saved.split()))
+        return RowRecompute("selective", words=saved, offloaded=tuple(saved.split()))
     if name in SAVING_POLICIES:
         return RowRecompute("selective", words=SAVING_POLICIES[name])
     if "offload" in text or "custom" in text:

@@ -136,7 +136,7 @@ def test_what_is_written_is_read(engine: str) -> None:
                 "tensor_parallel": 2,
                 "attention_data_parallel": 4,
                 "expert_parallel": 8,
-                "drafts": "mtp",
+                "speculative_method": "mtp",
                 "draft_length": 1,
             },
         ),

@@ -356,5 +356,5 @@ def test_what_waits_in_the_host() -> None:
     """Of a layer of Llama 2 70B its input, 8192 numbers, and 64 + 2 x 8 heads of 128."""
     found = recompute_of(recomputing(recompute="qkv_proj_offloaded"))
     model, framework = load_model("llama-2-70b"), load_framework("maxtext")
-    share = waiting_share(model, framework, found.words.split(), found.waiting)
+    share = waiting_share(model, framework, found.words.split(), found.offloaded)
     assert share == pytest.approx(10240 / (10240 + 8192), rel=1e-12)

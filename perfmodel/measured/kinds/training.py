@@ -231,10 +231,10 @@ def run_of(
     recompute = recompute_of(row)
     level = recompute.level or framework.recompute
     notes, words = recompute.notes, recompute.words.split()
-    waiting = waiting_share(model, framework, words, recompute.waiting)
-    if waiting and hardware.system.host.bandwidth > 0.0:
-        fixed["offload_activations"] = waiting
-    elif waiting:
+    offloaded = waiting_share(model, framework, words, recompute.offloaded)
+    if offloaded and hardware.system.host.bandwidth > 0.0:
+        fixed["offload_activations"] = offloaded
+    elif offloaded:
         notes = (*notes, "what waits in the host's memory counts on the device")
     if schedule and pipeline > 1:
         fixed["pipeline_schedule"] = schedule
