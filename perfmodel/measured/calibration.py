@@ -304,7 +304,7 @@ def fitted_values(found: Calibration) -> dict[str, dict[str, float]]:
             _, group, key = parameter.path.split(".")
             values.setdefault(group, {})[key] = parameter.after
     return {
-        group: {key: _rounded(value) for key, value in keys.items()}
+        group: {key: float(f"{value:.{DIGITS}g}") for key, value in keys.items()}
         for group, keys in values.items()
     }
 
@@ -387,7 +387,3 @@ def check_lines_output(path: Path) -> None:
     """
     if path.suffix != ".toml":
         raise DataError(f"cannot write '{path}': the name of a file of constants ends in .toml")
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.{DIGITS}g}")

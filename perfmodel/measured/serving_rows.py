@@ -54,6 +54,7 @@ MEASUREMENTS = (
     *("der_out_tok_s", "der_out_tok_s_gpu"),
 )
 NUMBERS = (*MEASUREMENTS, "concurrency", "random_range_ratio", "num_prompts")
+CROWDS = ((4, "1-4"), (32, "5-32"), (256, "33-256"))
 LIMITS = (("max_num_tokens", "token_budget"), ("max_batch", "max_sequences"))
 """Columns that state an engine's limits -> fields of a deployment."""
 
@@ -147,7 +148,7 @@ def layout_of(
     devices = row.whole("n_gpus")
     if devices is None:
         raise Skip("number of devices not stated")
-    if _counts_cores(hardware, tensor * pipeline, devices):
+    if hardware.name.startswith("trn") and tensor * pipeline == 2 * devices:
         tensor //= 2
         notes.append("tensor parallelism in cores, two a device")
     ranks = _attention_ranks(row, model, tensor)
@@ -211,11 +212,6 @@ def _pools(row: MeasuredRow, model: ModelSpec, notes: list[str]) -> dict[str, in
 def apart(row: MeasuredRow) -> bool:
     """Tell whether prompts run on devices of their own."""
     return "disagg" in row.lower("mode") or row.whole("prefill_workers") is not None
-
-
-def _counts_cores(hardware: Hardware, degrees: int, devices: int) -> bool:
-    """Tell whether degrees count cores of devices that have two (Trainium)."""
-    return hardware.name.startswith("trn") and degrees == 2 * devices
 
 
 def _attention_ranks(row: MeasuredRow, model: ModelSpec, tensor: int) -> int:
@@ -352,17 +348,13 @@ def derived(row: MeasuredRow) -> Mapping[str, str]:
     except Skip:
         architecture = ""
     concurrency = row.number("concurrency")
+    crowd = next((name for limit, name in CROWDS if (concurrency or 0) <= limit), ">256")
     return {
         "load": arrival,
         "pools": "disaggregated" if apart(row) else "aggregated",
         "architecture": architecture,
-        "crowd": "" if concurrency is None else _crowd(concurrency),
+        "crowd": "" if concurrency is None else crowd,
     }
-
-
-def _crowd(concurrency: float) -> str:
-    limits = ((4, "1-4"), (32, "5-32"), (256, "33-256"))
-    return next((name for limit, name in limits if concurrency <= limit), ">256")
 
 
 # Dynamo's releases began with 0.1 in 2025 and stand in the place of TensorRT-LLM's in tables of
@@ -457,7 +449,7 @@ def formats_of(
         return {**formats, "kv_precision": kept}, ()
     own = {name for place in published for name in (place.format.name, place.format.products)}
     if weights == AS_STATED or weights in own:
-        fp8 = bool(own & set(NARROW)) and _asks_for_fp8(engine, four_bits)
+        fp8 = bool(own & set(NARROW)) and (engine.engine == "trtllm" or four_bits)
     else:
         fp8 = weights in NARROW
     kept = "fp8" if fp8 else "fp16" if weights == "fp16" else "bf16"
@@ -475,7 +467,3 @@ def _makers_fp8(name: str) -> str:
 
 def _format_in(text: str) -> str:
     return str(meaning(words("serving")["weights"], text))
-
-
-def _asks_for_fp8(engine: Engine, four_bits: bool) -> bool:
-    return engine.engine == "trtllm" or four_bits

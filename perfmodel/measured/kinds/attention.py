@@ -163,14 +163,9 @@ def precisions(row: MeasuredRow, hardware: Hardware) -> tuple[str, str]:
     return stated_precision, stored
 
 
-def is_portable(row: MeasuredRow) -> bool:
-    """Return whether a row's kernel is written in a portable language."""
-    return "triton" in row.lower("kernel")
-
-
 def library_of(row: MeasuredRow) -> str:
     """Return the library of a row's kernel, as `attention_device` names it."""
-    if is_portable(row):
+    if "triton" in row.lower("kernel"):
         return "portable"
     kernel = row.lower("kernel")
     if kernel in FLASHINFER:
@@ -178,11 +173,6 @@ def library_of(row: MeasuredRow) -> str:
     if kernel == "vllm_flash_attn_fa2":
         return "fa2"
     return "trtllm" if row.lower("framework") == "trtllm" else ""
-
-
-def planned_on(hardware: Hardware) -> bool:
-    """Return whether FlashInfer's prefill is its CUTLASS kernel, planned on the device."""
-    return hardware.device.instruction_class == "tcgen05"
 
 
 def case_of(row: MeasuredRow) -> Case:
@@ -258,7 +248,10 @@ def attention_case(
         sizes["key_value_heads"],
         sizes["head_dim_qk"],
         sizes["head_dim_v"],
-        library_of(row) == "flashinfer" and phase == "fwd" and planned_on(hardware),
+        # FlashInfer's prefill then is its CUTLASS kernel, planned on the device.
+        library_of(row) == "flashinfer"
+        and phase == "fwd"
+        and hardware.device.instruction_class == "tcgen05",
     )
     replayed = framework in SERVING
     beside = small_kernels(call)

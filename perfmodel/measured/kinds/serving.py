@@ -151,10 +151,12 @@ def _queues(cases: Sequence[ServedCase]) -> list[Values | Skip]:
     """Project cases whose requests queue."""
     found = _points(cases, [case.load for case in cases])
     # A run of so many requests ends, and is measured, at a rate that cannot last.
+    unstable = STATUS_REASONS[RATE_ABOVE_CAPACITY]
     beyond = [
         i
         for i, values in enumerate(found)
-        if cases[i].arrival == OPEN and _is_unstable(values) and math.isfinite(cases[i].requests)
+        if isinstance(values, Skip) and values.reason == unstable
+        if cases[i].arrival == OPEN and math.isfinite(cases[i].requests)
     ]
     again = _points([cases[i] for i in beyond], [_all_at_once(cases[i]) for i in beyond])
     for i, values in zip(beyond, again, strict=True):
@@ -165,10 +167,6 @@ def _queues(cases: Sequence[ServedCase]) -> list[Values | Skip]:
         else values
         for i, (case, values) in enumerate(zip(cases, found, strict=True))
     ]
-
-
-def _is_unstable(values: Values | Skip) -> bool:
-    return isinstance(values, Skip) and values.reason == STATUS_REASONS[RATE_ABOVE_CAPACITY]
 
 
 def _all_at_once(case: ServedCase) -> dict[str, float]:

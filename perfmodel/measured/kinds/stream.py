@@ -122,10 +122,6 @@ class Variant(NamedTuple):
     dispatch: str
 
 
-def _graph(row: MeasuredRow) -> bool:
-    return "fwd_us" in row.cells
-
-
 def derived(row: MeasuredRow) -> dict[str, str]:
     """Return the ``regime`` of a row, from the bytes that it reads and writes once."""
     try:
@@ -150,7 +146,7 @@ def case_of(row: MeasuredRow) -> Case:
     dtype = row.text("dtype")
     if dtype not in ELEMENT_BYTES:
         raise Skip("unknown dtype", f"'{dtype}'{did_you_mean(dtype, ELEMENT_BYTES)}")
-    if _graph(row):
+    if "fwd_us" in row.cells:
         return _node_case(row, hardware, notes)
     named = row.lower("op")
     operation = words("stream")["names"].get(named, named)
