@@ -26,13 +26,7 @@ from perfmodel.launch.describe import Launch, has_experts
 from perfmodel.launch.megatron import read_devices, read_model
 from perfmodel.launch.reading import finished, with_replicas
 from perfmodel.launch.settings import Keys, Settings, Words
-from perfmodel.launch.table import (
-    load_program,
-    read_choices,
-    read_numbers,
-    write_choices,
-    write_numbers,
-)
+from perfmodel.launch.table import load_program
 from perfmodel.launch.text import format_command, heredocs, nested, parse_arguments
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import find_preset, load_model
@@ -88,11 +82,10 @@ def keys_of(launch: Launch) -> Keys:
         _MICRO: launch["micro_batch_size"],
         _STEPS: launch.micro_batches,
     }
-    keys |= write_numbers(launch, PROGRAM.numbers) | write_choices(launch, PROGRAM.choices)
-    keys |= write_layers(launch, PROGRAM.recompute)
+    keys |= PROGRAM.write(launch) | write_layers(launch, PROGRAM.recompute)
     if launch["shard_group"]:
         keys[_MICS] = launch["shard_group"]
-    keys |= write_choices(launch, PROGRAM.software)
+    keys |= PROGRAM.write_software(launch)
     run = Run(launch["precision"], launch.experts, 1)
     if (
         run.precision == "bf16"
@@ -162,11 +155,9 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
                 settings.entries[key] = Entry(None if value == "auto" else value, line)
                 settings.files[key] = file
     trainer = _read_trainer(settings)
-    strategy = read_numbers(settings, PROGRAM.numbers)
     _join(settings)
     skipped = ("context_parallel_kind", "pipeline_schedule", "mapping")
-    spelled, facts = read_choices(settings, PROGRAM.choices, skipped)
-    strategy |= spelled
+    strategy, facts = PROGRAM.read(settings, skipped)
     strategy |= read_layers(settings, PROGRAM.recompute, strategy["recompute"])
     if strategy["tensor_parallel"] == 1:
         strategy["sequence_parallel"] = False

@@ -20,14 +20,7 @@ from perfmodel.base.errors import FormatError
 from perfmodel.launch.describe import Launch, beyond_common, has_experts, known_as
 from perfmodel.launch.reading import finished
 from perfmodel.launch.settings import Keys, Settings
-from perfmodel.launch.table import (
-    Spelling,
-    load_program,
-    read_choices,
-    read_numbers,
-    write_choices,
-    write_numbers,
-)
+from perfmodel.launch.table import Spelling, load_program
 from perfmodel.launch.text import parse_yaml
 from perfmodel.model.build import ModelSpec, dense_model, moe_model
 from perfmodel.model.presets import find_preset, load_model
@@ -81,7 +74,7 @@ def degrees(launch: Launch) -> dict[str, int]:
 def keys_of(launch: Launch) -> Keys:
     """Return all keys that say what a launch is."""
     keys: Keys = {"base_config": "base.yml", **_model_keys(launch.model)}
-    keys |= write_numbers(launch, PROGRAM.numbers)
+    keys["max_target_length"] = launch["sequence_length"]
     pipeline, virtual = launch["pipeline_parallel"], launch["virtual_pipeline"]
     if pipeline > 1:
         keys[_BATCH] = _fraction(launch["global_batch_size"], launch.devices)
@@ -99,7 +92,7 @@ def keys_of(launch: Launch) -> Keys:
         left //= inside
         keys[f"ici_{axis}_parallelism"] = inside
         keys[f"dcn_{axis}_parallelism"] = degree // inside
-    keys |= write_choices(launch, (*PROGRAM.choices, *PROGRAM.software))
+    keys |= PROGRAM.write(launch) | PROGRAM.write_software(launch)
     return keys | _expert_numbers(launch)
 
 
@@ -196,10 +189,8 @@ def launch_of(settings: Settings, devices: int = 0) -> Launch:
     """Return what MaxText's keys say; `devices`: 0 where unknown."""
     _old_names(settings)
     words, offloaded = _read_policy(settings)
-    strategy = read_numbers(settings, PROGRAM.numbers)
     skipped = ("zero_stage", "pipeline_schedule")
-    spelled, facts = read_choices(settings, PROGRAM.choices, skipped)
-    strategy |= spelled
+    strategy, facts = PROGRAM.read(settings, skipped)
     if words:
         facts["selective_recompute"] = " ".join(words)
         strategy["recompute"] = "selective"

@@ -31,14 +31,7 @@ from perfmodel.launch.stages import (
     read_stages,
     stage_words,
 )
-from perfmodel.launch.table import (
-    Program,
-    load_program,
-    read_choices,
-    read_numbers,
-    write_choices,
-    write_numbers,
-)
+from perfmodel.launch.table import Program, load_program
 from perfmodel.launch.text import format_command, parse_arguments
 from perfmodel.model.build import ModelSpec
 
@@ -81,8 +74,7 @@ def stage_arguments(launch: Launch) -> Keys:
 
 def keys_of(launch: Launch) -> Keys:
     """Return all options that say what a launch is, without dashes."""
-    keys = write_numbers(launch, PROGRAM.numbers) | write_choices(launch, PROGRAM.choices)
-    keys |= write_layers(launch, PROGRAM.recompute)
+    keys = PROGRAM.write(launch) | write_layers(launch, PROGRAM.recompute)
     if launch["expert_parallel"] == 1 and not launch.experts:
         del keys["expert-model-parallel-size"]
     if launch.experts:
@@ -90,7 +82,7 @@ def keys_of(launch: Launch) -> Keys:
     if launch["shard_group"]:
         keys["num-distributed-optimizer-instances"] = launch.replicas // launch["shard_group"]
     keys |= stage_arguments(launch)
-    keys |= write_choices(launch, PROGRAM.software)
+    keys |= PROGRAM.write_software(launch)
     if launch.experts and launch["precision"] != "fp16":
         keys["moe-grouped-gemm"] = True
     if launch.model is not None:
@@ -148,9 +140,7 @@ def launch_of(
     schedule : callable
         As of `perfmodel.launch.stages.core_schedule`, for such software.
     """
-    strategy = read_numbers(settings, PROGRAM.numbers)
-    spelled, facts = read_choices(settings, program.choices)
-    strategy |= spelled
+    strategy, facts = program.read(settings)
     model = read_model(Options(settings), "megatron-lm", strategy["sequence_length"])
     pipeline = strategy["pipeline_parallel"]
     if strategy["tensor_parallel"] == 1:

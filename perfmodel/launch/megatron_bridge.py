@@ -22,13 +22,7 @@ from perfmodel.launch.megatron import read_features, read_model
 from perfmodel.launch.reading import finished, with_replicas
 from perfmodel.launch.settings import Keys, Settings
 from perfmodel.launch.stages import core_schedule, read_layout, read_stages, stage_words
-from perfmodel.launch.table import (
-    load_program,
-    read_choices,
-    read_numbers,
-    write_choices,
-    write_numbers,
-)
+from perfmodel.launch.table import load_program
 from perfmodel.launch.text import launcher, parse_yaml
 from perfmodel.model.adapters import EVERYTHING, WORDS, AdapterSpec
 from perfmodel.model.build import ModelSpec
@@ -53,8 +47,7 @@ UNPRICED = ("peft.alpha", "peft.dropout", "peft.dropout_position", "peft.a2a_exp
 
 def keys_of(launch: Launch) -> Keys:
     """Return all fields of the configuration that say what a launch is, as dotted paths."""
-    keys = write_numbers(launch, (*PROGRAM.numbers, *PROGRAM.batches))
-    keys |= write_choices(launch, PROGRAM.choices)
+    keys = PROGRAM.write(launch)
     # What a recipe says of layers goes with its granularity.
     nothing = {PROGRAM.recompute.method: "null", PROGRAM.recompute.layers: "null"}
     keys |= nothing | write_layers(launch, PROGRAM.recompute)
@@ -68,7 +61,7 @@ def keys_of(launch: Launch) -> Keys:
         instances = launch.replicas // launch["shard_group"]
         keys["ddp.num_distributed_optimizer_instances"] = instances
     keys |= {_of_model(word): value for word, value in stage_words(launch).items()}
-    keys |= write_choices(launch, PROGRAM.software)
+    keys |= PROGRAM.write_software(launch)
     if launch.model is not None:
         keys |= _model_keys(launch)
     return dict(sorted(keys.items(), key=lambda item: _ORDER.index(item[0].partition(".")[0])))
@@ -128,10 +121,7 @@ def launch_of(
         Frameworks that the software may be; default: those of its table.
     """
     _name_precision(settings)
-    strategy = read_numbers(settings, PROGRAM.numbers)
-    strategy |= read_numbers(settings, [item for item in PROGRAM.batches if item.key in settings])
-    spelled, facts = read_choices(settings, PROGRAM.choices)
-    strategy |= spelled
+    strategy, facts = PROGRAM.read(settings)
     words = BridgeWords(settings, "model.")
     # The recipe's, unless the file has it.
     if model is None and "model.num_layers" in settings:

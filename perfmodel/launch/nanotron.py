@@ -14,7 +14,7 @@ from perfmodel.base.errors import ModelError
 from perfmodel.launch.describe import Launch
 from perfmodel.launch.reading import finished
 from perfmodel.launch.settings import Keys, Settings
-from perfmodel.launch.table import load_program, read_choices, read_numbers
+from perfmodel.launch.table import load_program
 from perfmodel.launch.text import launcher, parse_yaml
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.config import model_from_config
@@ -38,9 +38,7 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
         if key in settings:
             entry = settings.entries[key]
             settings.entries[key] = entry._replace(value=str(entry.value).lower())
-    strategy = read_numbers(settings, PROGRAM.numbers)
-    spelled, facts = read_choices(settings, PROGRAM.choices)
-    strategy |= spelled
+    strategy, facts = PROGRAM.read(settings)
     if strategy["tensor_parallel"] == 1:
         strategy["sequence_parallel"] = False
     replicas = strategy["data_parallel"]

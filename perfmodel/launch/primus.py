@@ -22,7 +22,7 @@ from perfmodel.launch.core import core_facts
 from perfmodel.launch.describe import Launch, known_as
 from perfmodel.launch.settings import Keys, Settings
 from perfmodel.launch.stages import core_schedule
-from perfmodel.launch.table import load_program, write_choices
+from perfmodel.launch.table import load_program
 from perfmodel.launch.text import format_yaml, launcher, parse_yaml
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import find_preset, load_model
@@ -69,7 +69,7 @@ def keys_of(launch: Launch) -> Keys:
     for option in _ON:
         if option not in options and not (name and option in _OF_MODELS):
             options[option] = False
-    options |= write_choices(launch, PROGRAM.software)
+    options |= PROGRAM.write_software(launch)
     options[_TURBO] = launch.framework.name.startswith("primus-turbo")
     for algorithm, schedule in ALGORITHMS.items():
         if schedule == launch["pipeline_schedule"]:

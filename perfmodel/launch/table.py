@@ -231,6 +231,52 @@ class Program:
         more = replace(own, spellings=(*own.spellings, *spellings))
         return replace(self, choices=tuple(more if it is own else it for it in self.choices))
 
+    def write(self, launch: Launch) -> Keys:
+        """Return the keys of numbers, and of choices that matter, in the order of the table."""
+        numbers = {item.key: launch[item.field] for item in (*self.numbers, *self.batches)}
+        return numbers | _written(launch, self.choices)
+
+    def write_software(self, launch: Launch) -> Keys:
+        """Return the keys of facts of the framework that matter."""
+        return _written(launch, self.software)
+
+    def read(self, settings: Settings, skipped: Iterable[str] = ()) -> tuple[Keys, Keys]:
+        """Return the fields of the strategy, and facts of the framework, that keys state.
+
+        Choices of the fields that are `skipped` are read elsewhere.
+
+        Raises
+        ------
+        FormatError
+            Names the key, its line, and what it could be.
+        """
+        stated = [item for item in self.batches if item.key in settings]
+        numbers = (*self.numbers, *stated)
+        settings.fields |= {item.field: item.key for item in numbers}
+        strategy: Keys = {
+            item.field: settings.whole(
+                item.key, item.default, int(FIELD_BY_NAME[item.field].minimum)
+            )
+            for item in numbers
+        }
+        facts: Keys = {}
+        for choice in self.choices:
+            if choice.field in skipped:
+                continue
+            spelling = choice.find(settings)
+            kind = strategy if choice.field in FIELD_BY_NAME else facts
+            kind[choice.field] = spelling.value
+            facts |= spelling.software
+        return strategy, facts
+
+
+def _written(launch: Launch, choices: Iterable[Choice]) -> Keys:
+    keys: Keys = {}
+    for choice in choices:
+        if choice.matters(launch):
+            keys |= choice.write(_value(launch, choice.field), launch.framework)
+    return keys
+
 
 @lru_cache(maxsize=16)
 def load_program(name: str) -> Program:
@@ -361,46 +407,3 @@ def _stated(launch: Launch, name: str) -> str:
 
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def write_numbers(launch: Launch, numbers: Iterable[Number]) -> Keys:
-    """Return the keys of numbers, in the order of the table."""
-    return {number.key: launch[number.field] for number in numbers}
-
-
-def write_choices(launch: Launch, choices: Iterable[Choice]) -> Keys:
-    """Return the keys of choices that matter, in the order of the table."""
-    keys: Keys = {}
-    for choice in choices:
-        if choice.matters(launch):
-            keys |= choice.write(_value(launch, choice.field), launch.framework)
-    return keys
-
-
-def read_numbers(settings: Settings, numbers: Iterable[Number]) -> Keys:
-    """Return the strategy fields that keys state as they are."""
-    numbers = tuple(numbers)
-    settings.fields |= {item.field: item.key for item in numbers}
-    return {
-        item.field: settings.whole(item.key, item.default, int(FIELD_BY_NAME[item.field].minimum))
-        for item in numbers
-    }
-
-
-def read_choices(
-    settings: Settings, choices: Iterable[Choice], skipped: Iterable[str] = ()
-) -> tuple[Keys, Keys]:
-    """Return the fields of the strategy, and the facts of the framework, that keys spell.
-
-    Fields that are `skipped` are read elsewhere.
-    """
-    strategy: Keys = {}
-    facts: Keys = {}
-    for choice in choices:
-        if choice.field in skipped:
-            continue
-        spelling = choice.find(settings)
-        kind = strategy if choice.field in FIELD_BY_NAME else facts
-        kind[choice.field] = spelling.value
-        facts |= spelling.software
-    return strategy, facts

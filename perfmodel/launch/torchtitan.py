@@ -27,13 +27,7 @@ from perfmodel.launch.describe import Launch, has_experts, known_as
 from perfmodel.launch.reading import finished
 from perfmodel.launch.settings import Keys, Settings
 from perfmodel.launch.stages import layout_of, layout_text, stated_split, torch_group
-from perfmodel.launch.table import (
-    load_program,
-    read_choices,
-    read_numbers,
-    write_choices,
-    write_numbers,
-)
+from perfmodel.launch.table import load_program
 from perfmodel.launch.text import launcher, parse_arguments, parse_toml
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
@@ -122,8 +116,7 @@ def keys_of(launch: Launch) -> Keys:
     flavor = known_as(launch.model, FLAVORS)
     if flavor is not None:
         keys = {"model.name": flavor[0], "model.flavor": flavor[1]}
-    table = write_numbers(launch, PROGRAM.numbers) | write_choices(launch, PROGRAM.choices)
-    table |= _recompute_keys(launch)
+    table = PROGRAM.write(launch) | _recompute_keys(launch)
     pipeline = launch["pipeline_parallel"] > 1
     each = launch["global_batch_size"] // launch["data_parallel"]
     keys["training.seq_len"] = table.pop("training.seq_len")
@@ -140,7 +133,7 @@ def keys_of(launch: Launch) -> Keys:
         keys[_EXPERT_TENSOR] = launch["expert_tensor_parallel"]
     else:
         del keys["parallelism.expert_parallel_degree"]
-    keys |= write_choices(launch, PROGRAM.software)
+    keys |= PROGRAM.write_software(launch)
     keys["training.mixed_precision_reduce"] = "float32"
     order = ("model", "training", "parallelism", "activation_checkpoint", "compile", "quantize")
     return dict(sorted(keys.items(), key=lambda item: order.index(item[0].partition(".")[0])))
@@ -183,9 +176,8 @@ def launch_of(settings: Settings, devices: int, per_node: int = 0) -> Launch:
     """Return what the keys of a job configuration say."""
     _old_names(settings)
     name_schedule(settings)
-    strategy = read_numbers(settings, PROGRAM.numbers)
-    spelled, _ = read_choices(settings, PROGRAM.choices, ("zero_stage",))
-    strategy |= spelled | _read_layers(settings, spelled["recompute"])
+    strategy, _ = PROGRAM.read(settings, ("zero_stage",))
+    strategy |= _read_layers(settings, strategy["recompute"])
     strategy["sequence_parallel"] = strategy["tensor_parallel"] > 1
     model = _read_model(settings)
     _read_replicas(settings, strategy, devices)
