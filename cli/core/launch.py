@@ -163,8 +163,8 @@ def _launch_servers(
 ) -> None:
     """Write the commands that start the workers of a deployment."""
     from perfmodel.base.variables import SCHEMA_VERSION
-    from perfmodel.launch.rows import chosen_by, pools_of_row, served_lines
-    from perfmodel.launch.served import engine_module, format_served
+    from perfmodel.launch.served import find_server, format_served, pools_of_row, served_lines
+    from perfmodel.launch.software import chosen_by
     from perfmodel.software.engine import load_engine
 
     if file is None:
@@ -182,7 +182,7 @@ def _launch_servers(
     said = served_lines(row, pools[0].model, chosen_by(picked[0], file, picked[1], picked[2]))
     text = format_served(pools, [*said, *notes, f"written by perfmodel {__version__}"])
     if as_json:
-        keys = [engine_module(wanted).keys_of(pool) for pool in pools]
+        keys = [find_server(wanted).keys_of(pool) for pool in pools]
         print_json(
             {
                 "schema_version": SCHEMA_VERSION,
@@ -216,7 +216,7 @@ def _picked(
     ctx: click.Context, file: str, pick: int, by: str, where: str | None, everything: bool
 ) -> tuple[Launch, list[str]]:
     """Return the chosen strategy of a sweep, and lines that say which it is."""
-    from perfmodel.launch.rows import chosen_by, launch_of_row
+    from perfmodel.launch.software import chosen_by, launch_of_row
 
     table, row = picked_row(ctx, file, pick, by, where, everything)
     if "deployment" in table.sizes:
@@ -231,7 +231,7 @@ def _stated(
 ) -> tuple[Launch, list[str]]:
     """Return the strategy that the options name, and lines that say which it is."""
     from perfmodel.launch.describe import Launch
-    from perfmodel.launch.rows import filled_nodes
+    from perfmodel.launch.software import filled_nodes
     from perfmodel.strategy.single import one_strategy
 
     for param in ctx.command.params:

@@ -11,7 +11,8 @@ import numpy as np
 from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.base.expression import evaluate_mask
 from perfmodel.base.figures import GREY, MARKERS, PALETTE, SOFT
-from perfmodel.measured.compare import ComparedRow, Comparison, natural_order
+from perfmodel.measured.compare import Comparison, natural_order
+from perfmodel.measured.rows import ComparedRow
 from perfmodel.report.plots.axes import category_axis, log_ticks, number_axis
 from perfmodel.report.plots.describe import Axis, Band, Line, Panel, Points, Text
 from perfmodel.report.plots.figure import Plot

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from perfmodel.base.errors import DataError, FormatError
 from perfmodel.base.files import read_text, shortened, user_path
-from perfmodel.measured.compare import ComparedRow, Comparison
-from perfmodel.measured.rows import Outcome
+from perfmodel.measured.compare import Comparison
+from perfmodel.measured.rows import ComparedRow, Outcome
 
 VALUES = ("measured", "projected")
 NEEDED = ("line", *VALUES, "skip_reason")
