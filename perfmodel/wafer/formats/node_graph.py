@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from perfmodel.base.errors import FormatError
@@ -87,47 +87,3 @@ def node_graph_rows(graph: Iterable[GraphNode]) -> Iterator[str]:
 def format_node_graph(graph: Iterable[GraphNode]) -> str:
     """Return a graph as text."""
     return "".join([HEADER + "\r\n", *node_graph_rows(graph)])
-
-
-def check_graph(graphs: Sequence[Sequence[GraphNode]], file: str = "graph") -> None:
-    """Make sure that the graphs of several nodes, taken together, have no cycle.
-
-    Parameters
-    ----------
-    graphs : sequence of sequence of GraphNode
-        One per node.
-    file : str
-        What errors call them.
-
-    Raises
-    ------
-    FormatError
-        An operation waits for itself, or two make the same tensor.
-    """
-    maker: dict[str, tuple[int, int]] = {}
-    for at, graph in enumerate(graphs):
-        for number, node in enumerate(graph):
-            for tensor in node.outputs:
-                if maker.setdefault(tensor, (at, number)) != (at, number):
-                    raise FormatError(
-                        f"{file}: tensor '{tensor}' is made twice, by '{node.name}' too"
-                    )
-    waits = {}
-    readers: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for at, graph in enumerate(graphs):
-        for number, node in enumerate(graph):
-            sources = {maker[tensor] for tensor in node.inputs if tensor in maker}
-            waits[at, number] = len(sources)
-            for source in sources:
-                readers.setdefault(source, []).append((at, number))
-    ready = [place for place, count in waits.items() if not count]
-    done = 0
-    while ready:
-        done += 1
-        for reader in readers.get(ready.pop(), ()):
-            waits[reader] -= 1
-            if not waits[reader]:
-                ready.append(reader)
-    if done < len(waits):
-        at, number = next(place for place, count in waits.items() if count)
-        raise FormatError(f"{file}: operation '{graphs[at][number].name}' waits for itself")

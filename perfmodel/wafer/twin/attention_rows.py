@@ -6,7 +6,7 @@ Source: huawei-csl/wse-workload-generator 85e1ae7, ``src/node_level/layers``:
 
 from __future__ import annotations
 
-from perfmodel.wafer.twin.components import ceiling
+from perfmodel.wafer.cores.setting import ceiling
 from perfmodel.wafer.twin.rows import Rows, Tensor
 from perfmodel.wafer.twin.setting import Iteration
 

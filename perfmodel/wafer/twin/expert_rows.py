@@ -5,8 +5,8 @@ Source: huawei-csl/wse-workload-generator 85e1ae7, ``src/node_level/layers/moe.p
 
 from __future__ import annotations
 
+from perfmodel.wafer.cores.setting import ceiling
 from perfmodel.wafer.twin.combine_rows import combine_rows
-from perfmodel.wafer.twin.components import ceiling
 from perfmodel.wafer.twin.dispatch_rows import dispatch_rows
 from perfmodel.wafer.twin.expert_layer import SHARED, ExpertLayer
 from perfmodel.wafer.twin.routes import Routes, digest

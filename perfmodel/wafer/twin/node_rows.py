@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
+from perfmodel.base.columns import Integers
+from perfmodel.wafer.cores.setting import ceiling
 from perfmodel.wafer.routed import RoutedTokens
 from perfmodel.wafer.twin.attention_rows import attention_rows
-from perfmodel.wafer.twin.components import ceiling
 from perfmodel.wafer.twin.expert_rows import expert_rows, whole_expert_rows
 from perfmodel.wafer.twin.facts import LM_HEAD
 from perfmodel.wafer.twin.nodes import chosen_nodes, experts_of
@@ -73,3 +76,52 @@ def _layer(
         return rows.feed_forward(name, x, width, cluster)
     add = expert_rows if iteration.exchanges else whole_expert_rows
     return add(rows, routes, f"{layer}_moe", x)
+
+
+def footprints(iteration: Iteration, context: int) -> Integers:
+    """Return bytes of weights and cache per node, as of ``footprint.json``.
+
+    Parameters
+    ----------
+    iteration : Iteration
+        Its layers count, the LM head and the embedding do not; experts whether used or not,
+        a latent attention as the absorbed one.
+    context : int
+        Tokens of a sequence that are kept.
+
+    Returns
+    -------
+    array of int, shape (nodes,)
+        [B]
+    """
+    model, system = iteration.model, iteration.system
+    longest = Iteration(model, system, iteration.batch, 1, context, iteration.precision)
+    attention = [_attention_weights(longest, node) for node in range(system.nodes)]
+    total = np.zeros(system.nodes, np.int64)
+    experts = np.bincount(iteration.expert_nodes, minlength=system.expert_parallel)
+    shared = np.zeros(system.nodes, np.int64)
+    stride = system.nodes // system.shared_copies if system.expert_parallel > 1 else 1
+    shared[::stride][: system.shared_copies if system.expert_parallel > 1 else None] = 1
+    parts = system.ffn_tensor_parallel
+    for layer in iteration.layers:
+        if layer == LM_HEAD:
+            continue
+        total += attention
+        if not model.has_experts(layer):
+            width = ceiling(model.intermediate, iteration.parallel)
+            total += 3 * model.hidden * width * iteration.element
+            continue
+        width = ceiling(model.expert_intermediate, parts)
+        wide = ceiling(model.shared_intermediate, parts)
+        held = experts if experts.size > 1 else experts[0]
+        elements = model.experts + 3 * (held * width + shared * wide)
+        total += model.hidden * elements * iteration.element
+    return total
+
+
+def _attention_weights(iteration: Iteration, node: int) -> int:
+    """Return a node's bytes of weights and cache of an attention [B]."""
+    rows = Rows(node, iteration.element)
+    batch = int(iteration.local_batch[node])
+    attention_rows(rows, iteration, "", Tensor("", (batch, 1, iteration.model.hidden)))
+    return sum(row.footprint for row in rows.table)

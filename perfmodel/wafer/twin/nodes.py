@@ -1,23 +1,16 @@
-"""Node level of the generator's twin in closed form: iterations and their table.
-
-Rows one by one, as the generator writes them, are `perfmodel.wafer.twin.tree`'s.
-"""
+"""What is asked of the generator's first stage: iterations, their nodes and their experts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import DataError, StrategyError
-from perfmodel.base.table import Column, Table, flags
 from perfmodel.model.spec import ModelSpec
 from perfmodel.wafer.routed import RoutedTokens
 from perfmodel.wafer.system import WaferSystem
-from perfmodel.wafer.twin.components import layer_components
-from perfmodel.wafer.twin.exchange import exchange_counts
 from perfmodel.wafer.twin.facts import GeneratorModel, generator_model, layer_number
 from perfmodel.wafer.twin.setting import Iteration
 
@@ -140,88 +133,6 @@ def experts_of(iteration: Iteration, routed: RoutedTokens | None, layer: str) ->
     return routed.of_layer(at)
 
 
-def compat_nodes(
-    model: ModelSpec,
-    systems: dict[str, WaferSystem],
-    batch: int,
-    prompt: int,
-    steps: Sequence[int],
-    routed: Routed | None = None,
-    *,
-    nodes: Sequence[int] | None = None,
-    **options: Any,
-) -> Table:
-    """Return what the generator counts, summed over rows that do the same.
-
-    Parameters
-    ----------
-    model, systems, batch, prompt, steps
-        As of `iterations`.
-    routed : callable, optional
-        Step -> `RoutedTokens`; one layer stands for all where it has one only.
-    nodes : sequence of int, optional
-        All of them where not stated.
-    **options
-        ``precision``, ``speculative`` and ``layers`` of `iterations`.
-
-    Returns
-    -------
-    Table
-        Over ``row``: ``step`` (-1: prefill), ``node``, ``layer`` (number; that of layers for
-        the LM head), ``component``, ``operation``, ``rows``, ``macs``, ``footprint`` [B],
-        ``reads`` [B] and ``sent`` [B].
-
-    Raises
-    ------
-    ModelError, StrategyError, DataError
-        As of `iterations`; a routing that does not fit, a node that there is not.
-    """
-    parts: list[list[Any]] = []
-    for step, iteration in iterations(model, systems, batch, prompt, steps, **options).items():
-        chosen = chosen_nodes(iteration.system, nodes)
-        tokens = (
-            routed(step)
-            if routed and any(map(iteration.model.has_experts, iteration.layers))
-            else None
-        )
-        for layer, components in iteration_components(iteration, tokens):
-            number = layer_number(layer) if layer.startswith("decode") else iteration.model.layers
-            for part in components:
-                columns = [
-                    np.broadcast_to(np.asarray(value, np.int64), iteration.system.nodes)[chosen]
-                    for value in (part.rows, part.macs, part.weights, part.weights, part.sent)
-                ]
-                there = columns[0] > 0
-                size = int(there.sum())
-                parts.append(
-                    [
-                        np.full(size, step),
-                        chosen[there],
-                        np.full(size, number),
-                        part.name,
-                        part.operation,
-                        *(column[there] for column in columns),
-                    ]
-                )
-    return _table(parts)
-
-
-def iteration_components(
-    iteration: Iteration, routed: RoutedTokens | None
-) -> Iterator[tuple[str, list[Any]]]:
-    """Yield each layer's name and its components; equal layers are counted once."""
-    plain: dict[bool, list[Any]] = {}
-    for layer in iteration.layers:
-        if iteration.model.has_experts(layer):
-            counts = exchange_counts(iteration, experts_of(iteration, routed, layer))
-            yield layer, list(layer_components(iteration, layer, counts))
-            continue
-        head = not layer.startswith("decode")
-        if head not in plain:
-            plain[head] = list(layer_components(iteration, layer))
-        yield layer, plain[head]
-
-
 def chosen_nodes(system: WaferSystem, nodes: Sequence[int] | None) -> Integers:
     """Return the nodes asked for, all where none are.
 
@@ -236,31 +147,3 @@ def chosen_nodes(system: WaferSystem, nodes: Sequence[int] | None) -> Integers:
         if not 0 <= node < system.nodes:
             raise DataError(f"key 'nodes': there is no node {node}; known: 0 to {system.nodes - 1}")
     return np.array(list(dict.fromkeys(nodes)), np.int64)
-
-
-_COLUMNS = (
-    ("step", "step of decoding, -1 for the prefill", ""),
-    ("node", "node", ""),
-    ("layer", "layer, the number of layers for the LM head", ""),
-    ("component", "part of the layer", ""),
-    ("operation", "operation", ""),
-    ("rows", "rows of the generator's table", ""),
-    ("macs", "multiply-accumulates", ""),
-    ("footprint", "weights and cache that are needed", "B"),
-    ("reads", "weights and cache that are read", "B"),
-    ("sent", "messages, each counted as one vector", "B"),
-)
-
-
-def _table(parts: list[list[Any]]) -> Table:
-    found = {}
-    for at, (name, meaning, unit) in enumerate(_COLUMNS):
-        attrs = {"long_name": meaning} | ({"units": unit} if unit else {})
-        if name in ("component", "operation"):
-            labels = list(dict.fromkeys(part[at] for part in parts))
-            codes = np.array([labels.index(part[at]) for part in parts], np.int8)
-            sizes = [len(part[0]) for part in parts]
-            found[name] = Column(("row",), np.repeat(codes, sizes), attrs | flags(labels))
-        else:
-            found[name] = Column(("row",), np.concatenate([part[at] for part in parts]), attrs)
-    return Table(found, {})

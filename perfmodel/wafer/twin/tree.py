@@ -17,8 +17,7 @@ from perfmodel.wafer.formats.node_graph import HEADER as GRAPH_HEADER
 from perfmodel.wafer.formats.node_graph import node_graph_rows
 from perfmodel.wafer.formats.node_table import HEADER as TABLE_HEADER
 from perfmodel.wafer.formats.node_table import node_table_rows
-from perfmodel.wafer.twin.components import footprints
-from perfmodel.wafer.twin.node_rows import iteration_rows
+from perfmodel.wafer.twin.node_rows import footprints, iteration_rows
 from perfmodel.wafer.twin.nodes import PREFILL, Routed, chosen_nodes
 from perfmodel.wafer.twin.rows import Rows
 from perfmodel.wafer.twin.setting import Iteration

@@ -14,7 +14,7 @@ from perfmodel.model.config import read_config
 from perfmodel.wafer.formats.node_graph import read_node_graph
 from perfmodel.wafer.formats.node_table import read_node_table
 from perfmodel.wafer.twin import tree
-from perfmodel.wafer.twin.components import footprints
+from perfmodel.wafer.twin.node_rows import footprints
 from perfmodel.wafer.twin.nodes import PREFILL, iterations
 from perfmodel.wafer.twin.routing import GeneratorRouting
 from perfmodel.wafer.twin.tree import write_tree
