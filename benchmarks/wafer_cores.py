@@ -26,9 +26,8 @@ from perfmodel.wafer.cores.setting import CoreSetting
 from perfmodel.wafer.cores.traffic import bytes_times_links
 from perfmodel.wafer.routed import RoutedTokens
 from perfmodel.wafer.system import WaferSystem
-from perfmodel.wafer.twin.core_tree import read_nodes
 from perfmodel.wafer.twin.cores import CoreMapping
-from perfmodel.wafer.twin.run import run_nodes
+from perfmodel.wafer.twin.run import read_nodes, run_nodes
 
 SYSTEM = WaferSystem(
     56, (7, 8), (6, 6), data_parallel=7, tensor_parallel=4, sequence_parallel=2,

@@ -31,10 +31,9 @@ from perfmodel.wafer.formats.system import read_systems
 from perfmodel.wafer.routed import RoutedTokens
 from perfmodel.wafer.system import WaferSystem
 from perfmodel.wafer.twin.cores import layer_of
-from perfmodel.wafer.twin.facts import LM_HEAD, GeneratorModel, generator_model
-from perfmodel.wafer.twin.node_rows import footprints, iteration_rows
 from perfmodel.wafer.twin.routing import GeneratorRouting
-from perfmodel.wafer.twin.setting import Iteration
+from perfmodel.wafer.twin.setting import LM_HEAD, GeneratorModel, Iteration, generator_model
+from perfmodel.wafer.twin.tree import footprints, iteration_rows
 
 CONFIGURATIONS, NODES = "ref_configs.csv", "ref_nodes.csv.gz"
 TOTALS, ROUTINGS = "ref_totals.csv", "ref_routings_decode10.npz"

@@ -238,8 +238,8 @@ def _write_compat(
     if phase != "decode":
         raise click.UsageError("--phase: the generator has instructions of decoding only")
     from perfmodel.wafer.formats.tiling import read_tiling
-    from perfmodel.wafer.twin.core_tiles import DEFAULT_TILING
-    from perfmodel.wafer.twin.core_tree import write_traces
+    from perfmodel.wafer.twin.core_lines import DEFAULT_TILING
+    from perfmodel.wafer.twin.run import write_traces
 
     step = steps.removeprefix("decode")
     if not (step.isascii() and step.isdigit()):

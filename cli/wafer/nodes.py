@@ -26,7 +26,7 @@ from perfmodel.cli.wafer.systems import (
 
 if TYPE_CHECKING:
     from perfmodel.model.spec import ModelSpec
-    from perfmodel.wafer.twin.nodes import Routed
+    from perfmodel.wafer.twin.setting import Routed
 
 PHASES = ("decode", "prefill", "both")
 PARTS = "What is written"

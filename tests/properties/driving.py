@@ -62,8 +62,13 @@ from perfmodel.wafer.nodes.workload import node_operations
 from perfmodel.wafer.search.mapping import search_mapping
 from perfmodel.wafer.system import WaferSystem
 from perfmodel.wafer.tiles import best_tiles
-from perfmodel.wafer.twin.core_products import CoreNode, attention_pieces, product_pieces
-from perfmodel.wafer.twin.core_transfers import all_reduce_pieces, multicast_piece
+from perfmodel.wafer.twin.core_pieces import (
+    CoreNode,
+    all_reduce_pieces,
+    attention_pieces,
+    multicast_piece,
+    product_pieces,
+)
 from perfmodel.workloads.formats.astra_text.system import INTER_DIMENSION, INTRA_DIMENSION
 from perfmodel.workloads.schedules.contention import Operation, concurrent_times
 from perfmodel.workloads.schedules.on_links import scheduled_time
