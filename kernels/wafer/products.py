@@ -298,21 +298,6 @@ def blind_fetch_cycles(side, wavelets, hop_cycles, step, routes):
 
 
 @jit_lean
-def product_tile_bytes(algorithm, m, n, k, side, element_bytes):
-    """Memory of a core for the operands and the result of a product [B].
-
-    Tiles of both operands twice where the next arrive while these are multiplied, those of a
-    whole row and column after an all-gather.
-    """
-    rows = math.ceil(m / side)
-    columns = math.ceil(n / side)
-    depth = math.ceil(k / side)
-    tiles = rows * depth + depth * columns
-    copies = side if algorithm == ALL_GATHER else 2.0
-    return (tiles * copies + rows * columns) * element_bytes
-
-
-@jit_lean
 def transposed_product_cycles(
     algorithm,
     m,

@@ -183,15 +183,6 @@ def all_reduce_counts(algorithm, cores, elements, elements_per_wavelet):
 
 
 @jit_lean
-def broadcast_cycles(cores, elements, elements_per_wavelet, hop_cycles, stage_cycles, ramp_cycles):
-    """One core's vector to all of a row, from its end [cycles]: routers copy it on its way."""
-    if cores <= 1.0 or elements <= 0.0:
-        return 0.0
-    wavelets = wavelets_of(elements, elements_per_wavelet)
-    return message_cycles(wavelets, cores - 1.0, hop_cycles, ramp_cycles, stage_cycles)
-
-
-@jit_lean
 def all_gather_cycles(
     algorithm, cores, elements, elements_per_wavelet, hop_cycles, stage_cycles, ramp_cycles
 ):

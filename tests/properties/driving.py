@@ -56,7 +56,6 @@ from perfmodel.wafer.cores.product import product
 from perfmodel.wafer.cores.routing import core_routing
 from perfmodel.wafer.cores.setting import CoreSetting
 from perfmodel.wafer.cores.traffic import bytes_times_links
-from perfmodel.wafer.dealt import deal_contexts
 from perfmodel.wafer.formats.core_trace import format_pieces
 from perfmodel.wafer.nodes.workload import node_operations
 from perfmodel.wafer.search.mapping import search_mapping
@@ -491,11 +490,10 @@ def astra_texts(random: np.random.Generator) -> None:
 
 
 def mesh_tiles(random: np.random.Generator) -> None:
-    """Products and contexts on the cores of a node, of any size."""
+    """Products on the cores of a node, of any size."""
     for grid in ((2, 3), (4, 4), (1, 20)):
         m, k, n = (int(one) for one in sizes(random, 1, 5000, 3))
         best_tiles(m, k, n, grid, groups=int(random.integers(1, 5)))
-        deal_contexts(sizes(random, 1, 3000, 7), grid, int(random.integers(1, 20)))
 
 
 def mesh_mappings(random: np.random.Generator) -> None:
@@ -539,9 +537,7 @@ def meshes(random: np.random.Generator) -> None:
     source, target = random.integers(0, 63, (2, 200))
     size = random.integers(0, 9, 200).astype(float)
     for tree in (np.full(200, routes.ALONE), np.arange(200) // 5):
-        loads, passing, *_ = routes.flow_loads(9, 7, source // 5 * 5, target, size, tree)
-        routes.phase_counts(loads)
-        routes.relayed_wavelets(loads, passing, 3)
+        routes.flow_loads(9, 7, source // 5 * 5, target, size, tree)
     for kind in (exchange.EACH, exchange.DEDUPLICATED, exchange.TREE):
         for back in (False, True):
             exchange.exchange_loads(9, 7, source, target.reshape(-1, 4).repeat(4, 0), kind, back)
@@ -554,14 +550,12 @@ def meshes(random: np.random.Generator) -> None:
             reduce.all_reduce_counts(algorithm, cores, elements, 2.0)
             reduce.all_gather_cycles(algorithm, cores, elements, *links)
             reduce.grid_all_reduce_cycles(algorithm, cores, elements, 64.0, *links)
-        reduce.broadcast_cycles(cores, elements, *links)
         phases.phase_cycles(elements, 2.0 * elements, cores, cores, 3.0, 2.0)
         m, n, k = (float(one) for one in sizes(random, 1, 30_000, 3))
         products.gemv_cycles(k, n, cores, cores, reduce.TWO_LEVEL, *core, *links)
         for algorithm in range(len(products.PRODUCTS)):
             products.mesh_gemm_cycles(algorithm, m, n, k, cores, *core, *links)
             products.mesh_gemm_cycles(algorithm, m, n, k, cores, *core, *links, 24.0)
-            products.product_tile_bytes(algorithm, m, n, k, cores, 2.0)
         products.transposed_product_cycles(reduce.TWO_LEVEL, m, n, k, cores, *core, *links)
 
 

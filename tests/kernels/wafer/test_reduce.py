@@ -27,10 +27,9 @@ def test_chain_is_that_of_luczynski(cores: int, wavelets: int) -> None:
     assert found == phases.phase_cycles(wavelets, wavelets * links, links, links, links, RAMP)
 
 
-def test_message_and_broadcast_are_those_of_luczynski() -> None:
+def test_a_message_is_that_of_luczynski() -> None:
     """B + P - 1 + 2 T_R + 1."""
     assert phases.message_cycles(100.0, 63.0, 1.0, RAMP) == 100 + 63 + STEP
-    assert reduce.broadcast_cycles(64.0, 200.0, *PLAIN) == 100 + 63 + STEP
 
 
 def test_two_level_of_a_wafer_row() -> None:
