@@ -237,7 +237,7 @@ def _write_compat(
         raise click.UsageError("--model: with --compat wse the nodes in FOLDER say the model")
     if phase != "decode":
         raise click.UsageError("--phase: the generator has instructions of decoding only")
-    from perfmodel.wafer.formats.tiling import read_tiling
+    from perfmodel.wafer.formats.system import read_tiling
     from perfmodel.wafer.twin.core_lines import DEFAULT_TILING
     from perfmodel.wafer.twin.run import write_traces
 

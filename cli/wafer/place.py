@@ -75,8 +75,7 @@ def place_command(
       perfmodel wafer place --model llama-3-70b --tp 8 --pp 4 --node-grid 4x8 --batch 16
     """
     from perfmodel.model.presets import load_model
-    from perfmodel.wafer.search.placement import place_groups
-    from perfmodel.wafer.search.volumes import layer_bytes
+    from perfmodel.wafer.search.placement import layer_bytes, place_groups
 
     spec = load_model(model, **reading)
     say_remarks([spec])

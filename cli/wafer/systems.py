@@ -175,7 +175,7 @@ def given_system(options: Mapping[str, Any], phase: str) -> WaferSystem:
     """
     from perfmodel.base.errors import FormatError
     from perfmodel.wafer.formats.system import read_systems
-    from perfmodel.wafer.given import given_system as system_of_degrees
+    from perfmodel.wafer.system import given_system as system_of_degrees
 
     stated = [word for word in WORDS if options.get(word) is not None]
     file = options["system_file"]

@@ -14,8 +14,12 @@ from __future__ import annotations
 import math
 
 from perfmodel.kernels._jit import jit_lean
-from perfmodel.kernels.wafer.phases import step_cycles, wavelets_of
-from perfmodel.kernels.wafer.reduce import all_reduce_cycles, grid_all_reduce_cycles
+from perfmodel.kernels.wafer.reduce import (
+    all_reduce_cycles,
+    grid_all_reduce_cycles,
+    step_cycles,
+    wavelets_of,
+)
 
 PRODUCTS = (
     "mesh_gemm",

@@ -17,14 +17,19 @@ from perfmodel.base.files import atomic_path, user_path
 from perfmodel.base.units import format_size
 from perfmodel.model.presets import load_model
 from perfmodel.store.netcdf import read_netcdf
-from perfmodel.wafer.cores.instructions import CORE, GEMM, OPCODE, OPCODES
+from perfmodel.wafer.cores.instructions import (
+    CORE,
+    GEMM,
+    OPCODE,
+    OPCODES,
+    bytes_times_links,
+    core_totals,
+)
 from perfmodel.wafer.cores.node import CoreOperation
 from perfmodel.wafer.cores.program import Routes, node_operations
 from perfmodel.wafer.cores.setting import CoreSetting
-from perfmodel.wafer.cores.traffic import bytes_times_links, core_totals
 from perfmodel.wafer.formats.core_columns import CoreColumns
-from perfmodel.wafer.formats.core_trace import TracePiece, format_pieces
-from perfmodel.wafer.formats.core_trace_files import FOLDER, replaced_traces
+from perfmodel.wafer.formats.core_trace import FOLDER, TracePiece, format_pieces, replaced_traces
 from perfmodel.wafer.system import WaferSystem
 
 TEXT, COLUMNAR = "text", "columns"

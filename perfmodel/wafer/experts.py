@@ -18,13 +18,18 @@ from perfmodel.base.errors import DataError, StrategyError, did_you_mean
 from perfmodel.hwprofiles.mesh import MeshHardware
 from perfmodel.kernels.work import kernel_work
 from perfmodel.model.spec import ModelSpec
-from perfmodel.wafer.ranks import bucket_sizes, expert_ranks, shared_servers, token_owners
-from perfmodel.wafer.routed import RoutedTokens
-from perfmodel.wafer.system import WaferSystem
+from perfmodel.wafer.cores.routing import RoutedTokens
+from perfmodel.wafer.system import (
+    WaferSystem,
+    bucket_sizes,
+    expert_ranks,
+    shared_servers,
+    token_owners,
+)
 
 EXCHANGES = ("each", "deduplicated", "tree")
 """A row per expert; one per node that holds any (back: summed there); one that routers copy on its
-way (back: that they add where ways meet), as `perfmodel.kernels.wafer.exchange` numbers them."""
+way (back: that they add where ways meet), as `perfmodel.kernels.wafer.routes` numbers them."""
 
 PLACEMENTS = ("contiguous", "strided", "balanced")
 """Experts dealt to nodes in their order, card by card, or heaviest first to the lightest node."""
@@ -280,7 +285,7 @@ def _layer_loads(
     nodes = np.concatenate((nodes, shared), axis=1)
     found = []
     with kernel_work(mesh_flows=2 * nodes.size):
-        from perfmodel.kernels.wafer.exchange import exchange_loads
+        from perfmodel.kernels.wafer.routes import exchange_loads
 
         for kind, back in zip(kinds, (False, True), strict=True):
             found.append(exchange_loads(*grid, owners, nodes, EXCHANGES.index(kind), back))
@@ -299,7 +304,7 @@ def _times(
     scale: float,
 ) -> dict[str, float]:
     """Return the columns of `ExpertTraffic` behind its layers."""
-    from perfmodel.kernels.wafer.phases import phase_cycles
+    from perfmodel.kernels.wafer.reduce import phase_cycles
 
     high, wide = system.core_grid
     lanes = np.array([high, high, wide, wide, system.cores, system.cores])[:, None]

@@ -23,11 +23,10 @@ from perfmodel.kernels.wafer.columns import CLOSED_ROWS, PART_ROWS, PHASES
 from perfmodel.kernels.work import kernel_work
 from perfmodel.model.presets import load_model
 from perfmodel.model.spec import ModelSpec
-from perfmodel.wafer.device import mesh_device
+from perfmodel.wafer.chips import mesh_device, streamed_grid
 from perfmodel.wafer.fields import MAPPING_FIELDS
 from perfmodel.wafer.layers import WaferParts, wafer_parts
 from perfmodel.wafer.mappings import WaferGrid, wafer_grid
-from perfmodel.wafer.streamed import streamed_grid
 from perfmodel.wafer.variables import (
     BOTTLENECKS,
     PART_VARIABLES,
@@ -70,7 +69,7 @@ def project_wafer(
         As of `perfmodel.model.presets.load_model`.
     hardware : MeshHardware or str, or sequence of them
         Where weights stream from memory beside the cores, all cores of all chips work on them
-        (`perfmodel.wafer.streamed`), whatever the grid.
+        (`perfmodel.wafer.chips`), whatever the grid.
     mappings : WaferGrid, optional
         From `wafer_grid`; else `axes` are what it takes. Without a grid: the largest square
         that all meshes hold.
@@ -79,7 +78,7 @@ def project_wafer(
     head : bool
         Whether the output matrix counts (published measurements of layers leave it out).
     precision, cache_precision : str
-        As of `perfmodel.wafer.device.mesh_device`.
+        As of `perfmodel.wafer.chips.mesh_device`.
     parts : bool
         Add times of every part of every kind of layer, of one phase.
     axes

@@ -18,8 +18,7 @@ import numpy as np
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.kernels.work import kernel_work
-from perfmodel.wafer.ranks import bucket_starts
-from perfmodel.wafer.system import Grid
+from perfmodel.wafer.system import Grid, bucket_starts
 
 AXIS_NAMES = ("groups", "m", "k", "n")
 LEAST_OCCUPANCY = 0.97

@@ -50,12 +50,11 @@ from perfmodel.strategy.pipelines import usual_chunks
 from perfmodel.training.stage_memory import stage_memories
 from perfmodel.training.timeline import pipeline_timeline
 from perfmodel.wafer.cores.attention import AttentionSizes, Part, decode_attention
-from perfmodel.wafer.cores.instructions import multicasts
+from perfmodel.wafer.cores.instructions import bytes_times_links, multicasts
 from perfmodel.wafer.cores.layout import even_layout
-from perfmodel.wafer.cores.product import product
+from perfmodel.wafer.cores.node import product
 from perfmodel.wafer.cores.routing import core_routing
 from perfmodel.wafer.cores.setting import CoreSetting
-from perfmodel.wafer.cores.traffic import bytes_times_links
 from perfmodel.wafer.formats.core_trace import format_pieces
 from perfmodel.wafer.nodes.workload import node_operations
 from perfmodel.wafer.search.mapping import search_mapping
@@ -528,7 +527,7 @@ def mesh_searches(random: np.random.Generator) -> None:
 
 def meshes(random: np.random.Generator) -> None:
     """Sums and products on meshes of cores, of any size."""
-    from perfmodel.kernels.wafer import exchange, phases, products, reduce, routes
+    from perfmodel.kernels.wafer import products, reduce, routes
     from perfmodel.wafer.flows import reduction, simulated_cycles
 
     for name in reduce.ALGORITHMS:
@@ -538,9 +537,9 @@ def meshes(random: np.random.Generator) -> None:
     size = random.integers(0, 9, 200).astype(float)
     for tree in (np.full(200, routes.ALONE), np.arange(200) // 5):
         routes.flow_loads(9, 7, source // 5 * 5, target, size, tree)
-    for kind in (exchange.EACH, exchange.DEDUPLICATED, exchange.TREE):
+    for kind in (routes.EACH, routes.DEDUPLICATED, routes.TREE):
         for back in (False, True):
-            exchange.exchange_loads(9, 7, source, target.reshape(-1, 4).repeat(4, 0), kind, back)
+            routes.exchange_loads(9, 7, source, target.reshape(-1, 4).repeat(4, 0), kind, back)
     core = (2.0, 4.0, 16.0, 8.0, 20.0)
     links = (2.0, 1.0, 20.0, 2.0)
     for _ in range(4):
@@ -550,7 +549,7 @@ def meshes(random: np.random.Generator) -> None:
             reduce.all_reduce_counts(algorithm, cores, elements, 2.0)
             reduce.all_gather_cycles(algorithm, cores, elements, *links)
             reduce.grid_all_reduce_cycles(algorithm, cores, elements, 64.0, *links)
-        phases.phase_cycles(elements, 2.0 * elements, cores, cores, 3.0, 2.0)
+        reduce.phase_cycles(elements, 2.0 * elements, cores, cores, 3.0, 2.0)
         m, n, k = (float(one) for one in sizes(random, 1, 30_000, 3))
         products.gemv_cycles(k, n, cores, cores, reduce.TWO_LEVEL, *core, *links)
         for algorithm in range(len(products.PRODUCTS)):

@@ -11,6 +11,7 @@ import pytest
 from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.hwprofiles.mesh_loader import load_mesh
 from perfmodel.model.presets import load_model
+from perfmodel.wafer.cores.routing import RoutedTokens
 from perfmodel.wafer.experts import (
     EXCHANGES,
     PLACEMENTS,
@@ -18,9 +19,7 @@ from perfmodel.wafer.experts import (
     expert_nodes,
     expert_traffic,
 )
-from perfmodel.wafer.ranks import shared_servers
-from perfmodel.wafer.routed import RoutedTokens
-from perfmodel.wafer.system import WaferSystem
+from perfmodel.wafer.system import WaferSystem, shared_servers
 from tests import data
 
 SYSTEM = WaferSystem(

@@ -26,8 +26,7 @@ from perfmodel.wafer.cores.instructions import (
     joined,
 )
 from perfmodel.wafer.cores.layout import Layout, along_snake, overlaps, transfers
-from perfmodel.wafer.ranks import bucket_starts
-from perfmodel.wafer.system import Grid
+from perfmodel.wafer.system import Grid, bucket_starts
 
 KEY_CHUNK = 512
 """Keys at a time, as in the generator's ``tiling.json`` (MLAKV, MHAKV)."""
@@ -163,12 +162,12 @@ def _brought(
 
 
 def _tasks(rows: list[Any], chunk: int = KEY_CHUNK) -> Instructions:
-    """Return the instructions of tasks, whose columns `trace_attention` names."""
+    """Return the instructions of tasks, whose columns `trace_lines` names."""
     tasks = np.ascontiguousarray(np.column_stack(np.broadcast_arrays(*rows)).astype(np.int64))
     with kernel_work(instructions=10 * len(tasks)):
-        from perfmodel.kernels.wafer import trace_attention
+        from perfmodel.kernels.wafer import trace_lines
 
-        count = trace_attention.count_attention_lines(tasks, chunk)
+        count = trace_lines.count_attention_lines(tasks, chunk)
         if count > MOST_LINES:
             raise StrategyError(
                 f"key 'sequence_parallel': {count} instructions of one attention on a node exceed "
@@ -176,7 +175,7 @@ def _tasks(rows: list[Any], chunk: int = KEY_CHUNK) -> Instructions:
             )
         lines = np.empty((count, COLUMNS), np.int64)
         arguments = np.empty((count, MOST_ARGUMENTS), np.int64)
-        trace_attention.attention_lines(tasks, chunk, lines, arguments)
+        trace_lines.attention_lines(tasks, chunk, lines, arguments)
     return Instructions(lines, arguments, NOTHING.destinations)
 
 

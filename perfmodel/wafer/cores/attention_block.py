@@ -16,8 +16,7 @@ from perfmodel.wafer.cores.attention import (
     decode_attention,
     prompt_attention,
 )
-from perfmodel.wafer.cores.exchange import chosen_rows
-from perfmodel.wafer.cores.layout import Layout, even_layout
+from perfmodel.wafer.cores.layout import Layout, chosen_rows, even_layout
 from perfmodel.wafer.cores.node import CoreOperation, Node
 from perfmodel.wafer.cores.setting import ceiling, key_starts
 

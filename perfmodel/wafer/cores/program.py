@@ -9,11 +9,9 @@ import numpy as np
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError, did_you_mean
 from perfmodel.wafer.cores.attention_block import attention_operations
-from perfmodel.wafer.cores.exchange import cast_rows, chosen_rows, send_rows
-from perfmodel.wafer.cores.expert_block import expert_operations
-from perfmodel.wafer.cores.layout import Layout, even_layout
+from perfmodel.wafer.cores.expert_block import ExpertRoutes, expert_operations, expert_routes
+from perfmodel.wafer.cores.layout import Layout, cast_rows, chosen_rows, even_layout, send_rows
 from perfmodel.wafer.cores.node import CoreOperation, Node
-from perfmodel.wafer.cores.routes import ExpertRoutes, expert_routes
 from perfmodel.wafer.cores.setting import CoreSetting, ceiling
 
 LM_HEAD = "lm_head"

@@ -13,8 +13,14 @@ from perfmodel.model.attention import AttentionSpec
 from perfmodel.model.layers import LayerSpec
 from perfmodel.model.mlp import MlpSpec
 from perfmodel.model.spec import ModelSpec
-from perfmodel.wafer.ranks import NodeRanks, bucket_sizes, bucket_starts, node_ranks, token_owners
-from perfmodel.wafer.system import WaferSystem
+from perfmodel.wafer.system import (
+    NodeRanks,
+    WaferSystem,
+    bucket_sizes,
+    bucket_starts,
+    node_ranks,
+    token_owners,
+)
 
 LARGEST_TOKENS = 2**24
 """Tokens of a pass: the experts of each are held."""

@@ -12,9 +12,8 @@ from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.model.mlp import MlpSpec
 from perfmodel.wafer.cores.setting import CoreSetting, ceiling
-from perfmodel.wafer.nodes.blocks import Blocks
-from perfmodel.wafer.nodes.share import all_gather, all_reduce
-from perfmodel.wafer.ranks import bucket_sizes, expert_ranks, shared_nodes, shared_servers
+from perfmodel.wafer.nodes.blocks import Blocks, all_gather, all_reduce
+from perfmodel.wafer.system import bucket_sizes, expert_ranks, shared_nodes, shared_servers
 
 RoutingOf = Callable[[int, int], Integers]
 """Step and layer -> experts of tokens, shape (sequences, drawn, experts per token): of every token,
@@ -80,7 +79,7 @@ def expert_amounts(
 
 def _stage_amounts(setting: CoreSetting, spec: MlpSpec, experts: Integers) -> Floats:
     """Count rows on the nodes of one stage in one step, shape (`AMOUNTS`, nodes)."""
-    from perfmodel.kernels.wafer import expert_rows as kernel
+    from perfmodel.kernels.wafer import routes as kernel
     from perfmodel.kernels.work import kernel_work
 
     system = setting.system

@@ -30,7 +30,7 @@ from perfmodel.wafer.cores.instructions import (
     build,
 )
 from perfmodel.wafer.formats.core_trace import TracePiece as Piece
-from perfmodel.wafer.formats.tiling import Tiling
+from perfmodel.wafer.formats.system import Tiling
 from perfmodel.wafer.twin.layouts import Layout
 
 HALVINGS = 6
@@ -147,7 +147,7 @@ def traffic(layout: Layout, boxes: Integers, element_bytes: int) -> Traffic:
     element_bytes : int
         [B]
     """
-    from perfmodel.kernels.wafer.block_traffic import block_traffic
+    from perfmodel.kernels.wafer.trace_blocks import block_traffic
     from perfmodel.kernels.work import kernel_work
 
     missing = AXES - len(layout.dims)
@@ -203,9 +203,9 @@ def products(
 ) -> Piece:
     """Return the instructions of products of tiles.
 
-    Parameters as of `perfmodel.kernels.wafer.trace_steps.product_lines`.
+    Parameters as of `perfmodel.kernels.wafer.trace_lines.product_lines`.
     """
-    from perfmodel.kernels.wafer.trace_steps import product_lines
+    from perfmodel.kernels.wafer.trace_lines import product_lines
     from perfmodel.kernels.work import kernel_work
 
     kinds = np.count_nonzero(sides[:, ::3], axis=1)
@@ -227,9 +227,9 @@ def reductions(
 ) -> Piece:
     """Return the instructions of sums of tiles.
 
-    Parameters as of `perfmodel.kernels.wafer.trace_steps.reduction_lines`.
+    Parameters as of `perfmodel.kernels.wafer.trace_lines.reduction_lines`.
     """
-    from perfmodel.kernels.wafer.trace_steps import reduction_lines
+    from perfmodel.kernels.wafer.trace_lines import reduction_lines
     from perfmodel.kernels.work import kernel_work
 
     adds = np.maximum(np.diff(parts) - 1, 0).sum()

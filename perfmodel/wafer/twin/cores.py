@@ -28,9 +28,8 @@ from perfmodel.base.errors import DataError, FormatError
 from perfmodel.base.files import shortened
 from perfmodel.wafer.cores.instructions import BARRIER, build
 from perfmodel.wafer.formats.core_trace import TracePiece
-from perfmodel.wafer.formats.node_graph import GraphNode
-from perfmodel.wafer.formats.node_table import NodeOperation, shapes
-from perfmodel.wafer.formats.tiling import Tiling
+from perfmodel.wafer.formats.node_tree import GraphNode, NodeOperation, shapes
+from perfmodel.wafer.formats.system import Tiling
 from perfmodel.wafer.twin import layouts
 from perfmodel.wafer.twin.core_lines import (
     DEFAULT_TILING,

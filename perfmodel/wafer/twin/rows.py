@@ -14,8 +14,7 @@ from math import prod
 from typing import NamedTuple
 
 from perfmodel.wafer.cores.setting import ceiling
-from perfmodel.wafer.formats.node_graph import GraphNode
-from perfmodel.wafer.formats.node_table import NodeOperation
+from perfmodel.wafer.formats.node_tree import GraphNode, NodeOperation
 from perfmodel.wafer.twin.setting import Iteration
 
 

@@ -18,10 +18,14 @@ from perfmodel.base.errors import DataError, FormatError
 from perfmodel.base.files import shortened, user_path
 from perfmodel.compute.routing_counts import read_counts
 from perfmodel.model.spec import ModelSpec
-from perfmodel.wafer.formats.core_trace_files import write_core_traces
-from perfmodel.wafer.formats.node_graph import GraphNode, read_node_graph
-from perfmodel.wafer.formats.node_table import NodeOperation, read_node_table
-from perfmodel.wafer.formats.tiling import Tiling
+from perfmodel.wafer.formats.core_trace import write_core_traces
+from perfmodel.wafer.formats.node_tree import (
+    GraphNode,
+    NodeOperation,
+    read_node_graph,
+    read_node_table,
+)
+from perfmodel.wafer.formats.system import Tiling
 from perfmodel.wafer.system import WaferSystem
 from perfmodel.wafer.twin.core_lines import DEFAULT_TILING
 from perfmodel.wafer.twin.cores import PASSED_OVER, CoreMapping

@@ -19,7 +19,9 @@ from perfmodel.base.columns import Integers
 from perfmodel.base.errors import DataError, ModelError, StrategyError, did_you_mean
 from perfmodel.model.layers import LayerSpec
 from perfmodel.model.spec import ModelSpec
-from perfmodel.wafer.ranks import (
+from perfmodel.wafer.cores.routing import RoutedTokens
+from perfmodel.wafer.system import (
+    WaferSystem,
     bucket_sizes,
     bucket_starts,
     expert_ranks,
@@ -27,8 +29,6 @@ from perfmodel.wafer.ranks import (
     shared_servers,
     token_owners,
 )
-from perfmodel.wafer.routed import RoutedTokens
-from perfmodel.wafer.system import WaferSystem
 
 LM_HEAD = "lm_head"
 

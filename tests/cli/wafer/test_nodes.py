@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perfmodel.wafer.formats.node_table import read_node_table
+from perfmodel.wafer.formats.node_tree import read_node_table
 from tests.cli.running import assert_one_line, changed, run
 from tests.cli.workloads.workload.files import workload
 

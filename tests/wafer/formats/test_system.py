@@ -11,7 +11,9 @@ from perfmodel.wafer.formats.system import (
     KEYS,
     format_systems,
     parse_systems,
+    parse_tiling,
     read_systems,
+    read_tiling,
     write_systems,
 )
 from perfmodel.wafer.system import WaferSystem
@@ -111,3 +113,29 @@ def test_wrong_keys():
 def test_no_systems(text, said):
     with pytest.raises(FormatError, match=said):
         parse_systems(text)
+
+
+def test_default_file():
+    tiling = read_tiling(needed(WAFER / "configs/tiling.json"))
+    assert tiling.tile("MLAKV") == (1, 512, None)
+    assert tiling.tile("Linear") == (16, 1024, 64)
+    assert tiling.tile("Linear", "decode10_attn_absorb_wo") == (16, 1024, 128)
+    with pytest.raises(FormatError, match="no default for 'Matmul'"):
+        tiling.tile("Matmul")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"default": {}}', "unknown block 'default'; did you mean defaults"),
+        ('{"defaults": []}', "'defaults' should be an object"),
+        ('{"defaults": {"Linar": [1]}}', "unknown kind; did you mean Linear"),
+        ('{"defaults": {"Linear": [1, 2]}}', "a list of 3 whole numbers above 0"),
+        ('{"defaults": {"Linear": [1, 2, -3]}}', "a list of 3 whole numbers above 0"),
+        ('{"layers": {"x": [0.5]}}', "a list of whole numbers above 0"),
+        ('{"layers": {"x": []}}', "a list of whole numbers above 0"),
+    ],
+)
+def test_wrong(text, said):
+    with pytest.raises(FormatError, match=said):
+        parse_tiling(text, "t.json")

@@ -6,11 +6,15 @@ import pytest
 
 from perfmodel.base.errors import FormatError
 from perfmodel.base.files import read_unpacked
-from perfmodel.wafer.formats.node_table import (
-    HEADER,
+from perfmodel.wafer.formats.node_tree import (
+    GRAPH_HEADER,
+    TABLE_HEADER,
     NodeOperation,
+    format_node_graph,
     format_node_table,
+    parse_node_graph,
     parse_node_table,
+    read_node_graph,
     read_node_table,
     shapes,
 )
@@ -50,6 +54,30 @@ def test_cells():
 )
 def test_wrong(line, said):
     with pytest.raises(FormatError, match=said):
-        parse_node_table(f"{HEADER}\n{line}\n", "n.csv")
+        parse_node_table(f"{TABLE_HEADER}\n{line}\n", "n.csv")
     with pytest.raises(FormatError, match="line 1: no table"):
         parse_node_table(line)
+
+
+@pytest.mark.parametrize(
+    "name", ["out_small/graph_node_0/decode0.csv", "out_small/graph_node_0/decode9.csv.gz"]
+)
+def test_round_trip_node_graph(name):
+    file = needed(WAFER / name)
+    graph = read_node_graph(file)
+    assert format_node_graph(graph).encode() == read_unpacked(file)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("a;Add;[];[]", "4 cells; an operation has 5"),
+        ("a;Add;['x'];[];", "should be a list of tensors"),
+        ("a;Add;[];0:x;", "should be a list of tensors"),
+    ],
+)
+def test_wrong_node_graph(line, said):
+    with pytest.raises(FormatError, match=said):
+        parse_node_graph(f"{GRAPH_HEADER}\n{line}\n")
+    with pytest.raises(FormatError, match="line 1: no graph"):
+        parse_node_graph(line)

@@ -1,4 +1,4 @@
-"""Tables of a node's operations, as the wafer workload generator writes them.
+"""Tables and graphs of nodes' operations, as the wafer workload generator writes them.
 
 Lines of eight cells between semicolons, each ended by CR and LF: name, operation, bytes of
 memory, multiply-accumulates, bytes read, bytes sent, group (``[0, 2]``, one node without
@@ -6,6 +6,12 @@ brackets for a unicast, ``N/A``) and dimensions, text such as
 ``[147, 7168] x [7168, 576] -> [147, 576]``.
 
 Source: huawei-csl/wse-workload-generator 85e1ae7, ``src/node_level/common/stats.py``.
+
+Lines of five cells between semicolons, each ended by CR and LF: name, type, tensors read,
+tensors made, and a cell that stays empty. A tensor is ``<node>:<name>``; one that another node
+holds is how data come to it.
+
+Source: huawei-csl/wse-workload-generator 85e1ae7, ``src/node_level/common/compute_graph.py``.
 """
 
 from __future__ import annotations
@@ -18,7 +24,9 @@ from typing import NamedTuple
 from perfmodel.base.errors import FormatError
 from perfmodel.base.files import read_unpacked, shortened
 
-HEADER = (
+# Tables of a node's operations, as the wafer workload generator writes them.
+
+TABLE_HEADER = (
     "uid;operation;memory_footprint (B);num_ops (MAC);hbm_reads (B);network_data (B);"
     "comm. group;Dimensions"
 )
@@ -92,8 +100,10 @@ def parse_node_table(text: str, file: str = "node table") -> list[NodeOperation]
         As of `read_node_table`.
     """
     lines = text.splitlines()
-    if not lines or lines[0] != HEADER:
-        raise FormatError(f"{file}, line 1: no table of a node's operations: should be '{HEADER}'")
+    if not lines or lines[0] != TABLE_HEADER:
+        raise FormatError(
+            f"{file}, line 1: no table of a node's operations: should be '{TABLE_HEADER}'"
+        )
     return [_row(line, f"{file}, line {at}") for at, line in enumerate(lines[1:], 2) if line]
 
 
@@ -111,7 +121,7 @@ def node_table_rows(operations: Iterable[NodeOperation]) -> Iterator[str]:
 
 def format_node_table(operations: Iterable[NodeOperation]) -> str:
     """Return a table as text."""
-    return "".join([HEADER + "\r\n", *node_table_rows(operations)])
+    return "".join([TABLE_HEADER + "\r\n", *node_table_rows(operations)])
 
 
 def _row(line: str, place: str) -> NodeOperation:
@@ -119,7 +129,7 @@ def _row(line: str, place: str) -> NodeOperation:
     if len(cells) != 8:
         raise FormatError(f"{place}: {len(cells)} cells; an operation has 8")
     numbers = []
-    for column, cell in zip(HEADER.split(";")[2:6], cells[2:6], strict=True):
+    for column, cell in zip(TABLE_HEADER.split(";")[2:6], cells[2:6], strict=True):
         if not (cell.isascii() and cell.isdigit()) or len(cell) > 19 or int(cell) > MOST:
             raise FormatError(
                 f"{place}: {column} '{shortened(cell)}' should be a whole number of at least 0"
@@ -130,3 +140,78 @@ def _row(line: str, place: str) -> NodeOperation:
     group = None if cells[6] == "N/A" else tuple(map(int, re.findall(r"\d+", cells[6])))
     footprint, macs, reads, sent = numbers
     return NodeOperation(cells[0], cells[1], footprint, macs, reads, sent, group, cells[7])
+
+
+# Graphs of a node's operations, as the wafer workload generator writes them.
+
+GRAPH_HEADER = "uid;Op Type;Inputs;Outputs;Attributes"
+_TENSORS = re.compile(r"\[(?:'[^']*'(?:, '[^']*')*)?\]")
+_TENSOR = re.compile(r"'(\d+:[^']*)'")
+
+
+class GraphNode(NamedTuple):
+    """An operation: its name, its type, and the tensors that it reads and makes."""
+
+    name: str
+    kind: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def read_node_graph(path: str | os.PathLike[str]) -> list[GraphNode]:
+    """Read a node's graph.
+
+    Parameters
+    ----------
+    path : str or path
+        Perhaps packed by gzip.
+
+    Raises
+    ------
+    FormatError
+        The file cannot be read or is no such graph; names file and line.
+    """
+    data = read_unpacked(path, LARGEST)
+    return parse_node_graph(data.decode("utf-8-sig", errors="replace"), str(path))
+
+
+def parse_node_graph(text: str, file: str = "node graph") -> list[GraphNode]:
+    """Read a node's graph from text; `file` is what errors call it.
+
+    Raises
+    ------
+    FormatError
+        As of `read_node_graph`.
+    """
+    lines = text.splitlines()
+    if not lines or lines[0] != GRAPH_HEADER:
+        raise FormatError(
+            f"{file}, line 1: no graph of a node's operations: should be '{GRAPH_HEADER}'"
+        )
+    found = []
+    for at, line in enumerate(lines[1:], 2):
+        if not line:
+            continue
+        cells = line.split(";")
+        if len(cells) != 5:
+            raise FormatError(f"{file}, line {at}: {len(cells)} cells; an operation has 5")
+        for cell in cells[2:4]:
+            if not _TENSORS.fullmatch(cell) or cell.count("'") != 2 * len(_TENSOR.findall(cell)):
+                raise FormatError(
+                    f"{file}, line {at}: '{shortened(cell)}' should be a list of tensors such as "
+                    "['0:queries']"
+                )
+        inputs, outputs = (tuple(_TENSOR.findall(cell)) for cell in cells[2:4])
+        found.append(GraphNode(cells[0], cells[1], inputs, outputs))
+    return found
+
+
+def node_graph_rows(graph: Iterable[GraphNode]) -> Iterator[str]:
+    """Yield the lines of operations, without the one of names of columns."""
+    for name, kind, inputs, outputs in graph:
+        yield f"{name};{kind};{list(inputs)};{list(outputs)};\r\n"
+
+
+def format_node_graph(graph: Iterable[GraphNode]) -> str:
+    """Return a graph as text."""
+    return "".join([GRAPH_HEADER + "\r\n", *node_graph_rows(graph)])
