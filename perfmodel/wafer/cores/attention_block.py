@@ -85,7 +85,7 @@ def _absorbed(
     yield operation, absorbed
     keys, added = _cached(node, step, attention)
     sizes = AttentionSizes(
-        sequences=setting.sequences(node.number),
+        sequences=node.sequences,
         queries=setting.length,
         keys=keys,
         heads=heads,
@@ -174,7 +174,7 @@ def _grouped(
     else:
         count, added = _cached(node, step, attention)
         sizes = AttentionSizes(
-            sequences=setting.sequences(node.number),
+            sequences=node.sequences,
             queries=setting.length,
             keys=count,
             heads=heads,
@@ -225,7 +225,7 @@ def _prompt_sizes(
     starts = key_starts(setting, setting.length)
     rank = setting.ranks.sequence[node.number]
     return AttentionSizes(
-        sequences=setting.sequences(node.number),
+        sequences=node.sequences,
         queries=setting.length,
         keys=int(starts[rank + 1] - starts[rank]),
         heads=heads,

@@ -173,7 +173,7 @@ def expert_operations(
     """
     setting, grid, size = node.setting, node.grid, hidden.shape[1]
     system, element = setting.system, setting.activation_bytes
-    stage = setting.stage(node.number)
+    stage = setting.group(node.number, "stage")
     place = node.number - stage[0]
     own, starts = _own_rows(node)
     layout = even_layout(max(own, 1), size, grid)
@@ -212,7 +212,7 @@ def expert_operations(
         terms = mlp.experts_per_token + (mlp.shared_intermediate_size > 0)
         made_sums, layout = sums_of_rows(own, size, terms, grid, element)
         yield node.alone(f"{prefix}_sum", "Sum", 0, made_sums), layout
-    cluster = setting.cluster(node.number)
+    cluster = setting.group(node.number, "cluster")
     if len(cluster) > 1:
         instructions = NOTHING
         if own:
@@ -227,8 +227,8 @@ def expert_operations(
 def _own_rows(node: Node) -> tuple[int, int]:
     """Return how many rows of its cluster a node sends, and the first of them."""
     setting = node.setting
-    first = setting.stage(node.number)[0]
-    cluster = setting.cluster(node.number)
+    first = setting.group(node.number, "stage")[0]
+    cluster = setting.group(node.number, "cluster")
     here = setting.owners == node.number - first
     before = (setting.owners >= cluster[0] - first) & (setting.owners < node.number - first)
     return int(here.sum()) * setting.length, int(before.sum()) * setting.length

@@ -236,7 +236,8 @@ class Node:
         self.grid = setting.system.core_grid
         self.cores = setting.system.cores
         self.first_core = number * self.cores
-        self.tokens = setting.sequences(number) * setting.length
+        self.sequences = int(setting.local_batch[number])
+        self.tokens = self.sequences * setting.length
         self.last: Layout
         """Where the result of a prompt's attention lies."""
         self.finish = barrier("end", along_snake(self.grid))

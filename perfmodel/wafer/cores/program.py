@@ -133,7 +133,7 @@ def _layer(
     if mlp.experts:
         yield from expert_operations(node, f"{name}_moe", mlp, after, routes.of(step, layer))
         return
-    cluster = setting.cluster(node.number)
+    cluster = setting.group(node.number, "cluster")
     width, size = ceiling(mlp.intermediate_size, len(cluster)), setting.model.hidden_size
     for operation, layout in node.network(
         f"{name}_ffn", after, node.tokens, width, size, mlp.gated
@@ -176,11 +176,11 @@ def _head(node: Node, hidden: Layout) -> Iterator[CoreOperation]:
     setting = node.setting
     rows, element = node.tokens, setting.activation_bytes
     if setting.phase == "prefill" and setting.length > 1:
-        rows = setting.sequences(node.number)
+        rows = node.sequences
         last = tuple(range(setting.length - 1, node.tokens, setting.length))
         moved, hidden = chosen_rows(hidden, last, 1, node.grid, element)
         yield node.alone(f"{LM_HEAD}_last", "Slice", 0, moved)
-    cluster = setting.cluster(node.number)
+    cluster = setting.group(node.number, "cluster")
     width = ceiling(setting.model.vocab_size, len(cluster))
     operation, layout = node.linear(
         f"{LM_HEAD}_head", hidden, (rows, setting.model.hidden_size, width)

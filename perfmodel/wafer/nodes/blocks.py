@@ -19,12 +19,9 @@ from perfmodel.model.attention import AttentionSpec
 from perfmodel.model.mlp import MlpSpec
 from perfmodel.wafer.cores.setting import CoreSetting, ceiling, key_starts
 from perfmodel.wafer.nodes.rows import OperationRows
-from perfmodel.wafer.system import bucket_sizes
+from perfmodel.wafer.system import Group
 
 # What each node has to do with in a pass: tokens, keys, groups; and what collectives move.
-
-Group = tuple[Integers, Integers, Integers]
-"""First node, stride and size of each node's group."""
 
 
 @dataclass(frozen=True)
@@ -42,15 +39,9 @@ class Shares:
     steps: tuple[int, ...]
 
     @cached_property
-    def node(self) -> Integers:
-        """Numbers of nodes."""
-        return np.arange(self.setting.system.nodes)
-
-    @cached_property
     def sequences(self) -> Integers:
         """Sequences of each node's cluster, shape (nodes, 1)."""
-        share = bucket_sizes(self.setting.batch, self.setting.system.data_parallel)
-        return share[self.setting.ranks.data][:, None]
+        return self.setting.local_batch[:, None]
 
     @cached_property
     def tokens(self) -> Integers:
@@ -60,10 +51,7 @@ class Shares:
     @cached_property
     def owned(self) -> Integers:
         """Tokens that each node brings to experts, shape (nodes, 1)."""
-        system = self.setting.system
-        counts = np.bincount(self.setting.owners, minlength=system.stage_nodes)
-        own = counts * self.setting.length
-        return np.tile(own, system.pipeline_parallel)[:, None]
+        return self.setting.own_batch[:, None] * self.setting.length
 
     def stage_mask(self, stage: int) -> Integers:
         """1 for the nodes of a pipeline stage, shape (nodes, 1)."""
@@ -71,18 +59,7 @@ class Shares:
 
     def group(self, axis: str) -> Group:
         """Return the groups of an axis: tensor, sequence, cluster, stage, ffn_tensor, pipeline."""
-        system, ranks = self.setting.system, self.setting.ranks
-        t, c, p = system.tensor_parallel, system.cluster_nodes, system.stage_nodes
-        first, stride, size = {
-            "tensor": (self.node - ranks.tensor, 1, t),
-            "sequence": (self.node - ranks.sequence * t, t, system.sequence_parallel),
-            "cluster": (self.node // c * c, 1, c),
-            "stage": (self.node // p * p, 1, p),
-            "ffn_tensor": (self.node - ranks.ffn_tensor, 1, system.ffn_tensor_parallel),
-            "pipeline": (self.node % p, p, system.pipeline_parallel),
-        }[axis]
-        count = np.ones(self.node.size, np.int64)
-        return first, count * stride, count * size
+        return self.setting.groups(axis)
 
     @cached_property
     def context(self) -> Integers:

@@ -20,15 +20,7 @@ from perfmodel.base.errors import DataError, ModelError, StrategyError, did_you_
 from perfmodel.model.layers import LayerSpec
 from perfmodel.model.spec import ModelSpec
 from perfmodel.wafer.cores.routing import RoutedTokens
-from perfmodel.wafer.system import (
-    WaferSystem,
-    bucket_sizes,
-    bucket_starts,
-    expert_ranks,
-    node_ranks,
-    shared_servers,
-    token_owners,
-)
+from perfmodel.wafer.system import SharedBatch, WaferSystem, expert_ranks
 
 LM_HEAD = "lm_head"
 
@@ -196,7 +188,7 @@ MOST_MACS = 2**63
 
 
 @dataclass(frozen=True)
-class Iteration:
+class Iteration(SharedBatch):
     """A prefill, or a step of decoding.
 
     Attributes
@@ -277,54 +269,9 @@ class Iteration:
         return self.system.expert_parallel > 1
 
     @cached_property
-    def starts(self) -> Integers:
-        """First sequence of each data-parallel cluster, and the end: shape (clusters + 1,)."""
-        return bucket_starts(self.batch, self.system.data_parallel)
-
-    @cached_property
-    def local_batch(self) -> Integers:
-        """Sequences whose attention a node computes: shape (nodes,)."""
-        return bucket_sizes(self.batch, self.system.data_parallel)[node_ranks(self.system).data]
-
-    @cached_property
-    def owners(self) -> Integers:
-        """Node that dispatches each sequence: shape (batch,)."""
-        return token_owners(self.system, self.batch)
-
-    @cached_property
-    def own_batch(self) -> Integers:
-        """Sequences that a node dispatches: shape (nodes,)."""
-        return np.bincount(self.owners, minlength=self.system.nodes)
-
-    @cached_property
-    def shared_nodes(self) -> Integers:
-        """Node of the shared experts that each sequence visits: shape (batch,)."""
-        return shared_servers(self.system, self.batch)
-
-    @cached_property
     def expert_nodes(self) -> Integers:
         """Node, or rank of the tensor-parallel group, of each expert: shape (experts,)."""
         return expert_ranks(self.system, self.model.experts)
-
-    def group(self, node: int, axis: str) -> list[int]:
-        """Return the nodes that share a collective with a node.
-
-        Parameters
-        ----------
-        node : int
-        axis : {"tensor", "sequence", "cluster", "experts", "data"}
-        """
-        tensor, cluster = self.system.tensor_parallel, self.system.cluster_nodes
-        first = node - node % cluster
-        if axis == "cluster":
-            return list(range(first, first + cluster))
-        if axis == "tensor":
-            return list(range(node - node % tensor, node - node % tensor + tensor))
-        if axis == "sequence":
-            return list(range(first + node % tensor, first + cluster, tensor))
-        if axis == "data":
-            return list(range(node % cluster, self.system.nodes, cluster))
-        return list(range(self.system.nodes))
 
 
 def check_covered(model: GeneratorModel, system: WaferSystem) -> None:

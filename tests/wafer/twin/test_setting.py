@@ -71,12 +71,12 @@ def test_groups():
     iteration = ITERATIONS["clusters"]
     groups = {axis: iteration.group(6, axis) for axis in ("tensor", "sequence", "cluster", "data")}
     assert groups == {
-        "tensor": [6, 7],
-        "sequence": [4, 6],
-        "cluster": [4, 5, 6, 7],
-        "data": [2, 6],
+        "tensor": (6, 7),
+        "sequence": (4, 6),
+        "cluster": (4, 5, 6, 7),
+        "data": (2, 6),
     }
-    assert iteration.group(6, "experts") == list(range(8))
+    assert iteration.group(6, "stage") == tuple(range(8))
 
 
 @pytest.mark.parametrize(
