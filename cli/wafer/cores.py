@@ -14,11 +14,13 @@ from perfmodel.cli.shared.printing import activity, print_json, remark
 from perfmodel.cli.shared.types import One, Paths, Size
 from perfmodel.cli.wafer.systems import (
     BYTES,
+    PARTS,
     chosen_nodes,
     chosen_steps,
-    element_bytes,
+    core_setting,
     elements_options,
     given_system,
+    parts_options,
     system_options,
     tell_routing,
     tokens_options,
@@ -27,7 +29,6 @@ from perfmodel.cli.wafer.systems import (
 if TYPE_CHECKING:
     from perfmodel.wafer.core_export import Written
 
-PARTS = "What is written"
 SCHEMA_VERSION = "1"
 
 
@@ -45,38 +46,7 @@ SCHEMA_VERSION = "1"
 @tokens_options
 @elements_options
 @system_options
-@options.option(
-    "--phase",
-    section=PARTS,
-    type=click.Choice(["decode", "prefill"]),
-    default="decode",
-    show_default=True,
-    help="A step of decoding, or the prompts.",
-)
-@options.option(
-    "--steps",
-    section=PARTS,
-    metavar="LIST",
-    default="0",
-    show_default=True,
-    help="Steps of decoding: all, ends, or numbers such as 0,9.",
-)
-@options.option(
-    "--layers",
-    section=PARTS,
-    metavar="LIST",
-    default="all",
-    show_default=True,
-    help="Names such as decode5,lm_head.",
-)
-@options.option(
-    "--nodes",
-    section=PARTS,
-    metavar="LIST",
-    default="all",
-    show_default=True,
-    help="Numbers such as 0-3,7.",
-)
+@parts_options(("decode", "prefill"), "A step of decoding, or the prompts.", "0")
 @options.option(
     "--form",
     section=PARTS,
@@ -142,7 +112,6 @@ def cores_command(
     from perfmodel.wafer.core_export import FORMS, setting_of_nodes, write_cores
     from perfmodel.wafer.cores.program import Routes, check_layers
     from perfmodel.wafer.cores.routing import core_routing
-    from perfmodel.wafer.cores.setting import CoreSetting
 
     if model is None:
         stated = setting_of_nodes(folder)
@@ -152,15 +121,7 @@ def cores_command(
         system, phase = setting.system, setting.phase
     else:
         system = given_system(problem, phase)
-        setting = CoreSetting(
-            load_model(model, **reading),
-            system,
-            phase,
-            problem["batch"],
-            problem["isl"],
-            problem["speculative"],
-            **element_bytes(problem),
-        )
+        setting = core_setting(load_model(model, **reading), system, phase, problem)
     if problem["bank_size"] is not None:
         setting = replace(setting, bank_size=problem["bank_size"])
     wanted = check_layers(setting, None if layers == "all" else layers.split(","))

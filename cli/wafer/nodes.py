@@ -14,11 +14,13 @@ from perfmodel.cli.shared.models import model_option, say_remarks
 from perfmodel.cli.shared.options import option
 from perfmodel.cli.shared.printing import activity, heading, print_json, remark
 from perfmodel.cli.wafer.systems import (
+    PARTS,
     chosen_nodes,
     chosen_steps,
-    element_bytes,
+    core_setting,
     elements_options,
     given_system,
+    parts_options,
     system_options,
     tell_routing,
     tokens_options,
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from perfmodel.wafer.twin.setting import Routed
 
 PHASES = ("decode", "prefill", "both")
-PARTS = "What is written"
 
 
 @click.command("nodes", cls=Command, short_help="Write what each node of a wafer does.")
@@ -37,38 +38,7 @@ PARTS = "What is written"
 @tokens_options
 @elements_options
 @system_options
-@option(
-    "--phase",
-    section=PARTS,
-    type=click.Choice(PHASES),
-    default="decode",
-    show_default=True,
-    help="Steps of decoding, the prompts, or both.",
-)
-@option(
-    "--steps",
-    section=PARTS,
-    default="ends",
-    show_default=True,
-    metavar="LIST",
-    help="Steps of decoding: all, ends, or numbers such as 0,9.",
-)
-@option(
-    "--layers",
-    section=PARTS,
-    default="all",
-    show_default=True,
-    metavar="LIST",
-    help="Names such as decode5,lm_head.",
-)
-@option(
-    "--nodes",
-    section=PARTS,
-    default="all",
-    show_default=True,
-    metavar="LIST",
-    help="Numbers such as 0-3,7.",
-)
+@parts_options(PHASES, "Steps of decoding, the prompts, or both.", "ends")
 @option(
     "--compat",
     section=PARTS,
@@ -151,21 +121,12 @@ def _write_true(
 ) -> dict[str, float]:
     """Write the true node level of a phase; return totals."""
     from perfmodel.wafer.cores.routing import core_routing, write_routing
-    from perfmodel.wafer.cores.setting import CoreSetting
     from perfmodel.wafer.node_export import write_nodes
     from perfmodel.wafer.nodes.experts import DRAWN_TOKENS
     from perfmodel.wafer.nodes.rows import QUANTITIES
 
     system = given_system(problem, phase)
-    setting = CoreSetting(
-        spec,
-        system,
-        phase,
-        problem["batch"],
-        problem["isl"],
-        problem["speculative"],
-        **element_bytes(problem),
-    )
+    setting = core_setting(spec, system, phase, problem)
     layers = None if problem["layers"] == "all" else problem["layers"].split(",")
     steps = chosen_steps(problem["steps"], problem["osl"]) if phase == "decode" else [0]
     routing = None

@@ -227,11 +227,9 @@ def expert_operations(
 def _own_rows(node: Node) -> tuple[int, int]:
     """Return how many rows of its cluster a node sends, and the first of them."""
     setting = node.setting
-    first = setting.group(node.number, "stage")[0]
-    cluster = setting.group(node.number, "cluster")
-    here = setting.owners == node.number - first
-    before = (setting.owners >= cluster[0] - first) & (setting.owners < node.number - first)
-    return int(here.sum()) * setting.length, int(before.sum()) * setting.length
+    first = setting.group(node.number, "cluster")[0]
+    own, before = setting.own_batch[node.number], setting.own_batch[first : node.number].sum()
+    return int(own) * setting.length, int(before) * setting.length
 
 
 def _dispatch(

@@ -13,7 +13,7 @@ from perfmodel.base.errors import StrategyError
 from perfmodel.model.mlp import MlpSpec
 from perfmodel.wafer.cores.setting import CoreSetting, ceiling
 from perfmodel.wafer.nodes.blocks import Blocks, all_gather, all_reduce
-from perfmodel.wafer.system import bucket_sizes, expert_ranks, shared_nodes, shared_servers
+from perfmodel.wafer.system import bucket_sizes, expert_ranks, shared_nodes
 
 RoutingOf = Callable[[int, int], Integers]
 """Step and layer -> experts of tokens, shape (sequences, drawn, experts per token): of every token,
@@ -91,7 +91,7 @@ def _stage_amounts(setting: CoreSetting, spec: MlpSpec, experts: Integers) -> Fl
         )
     shared = np.full(sequences, -1)
     if spec.shared_intermediate_size:
-        shared = shared_servers(system, sequences)
+        shared = setting.shared_nodes
     counts = np.zeros((kernel.COUNTS, system.stage_nodes), np.int64)
     with kernel_work(expert_rows=experts.size):
         kernel.expert_rows(
