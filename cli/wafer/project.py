@@ -169,7 +169,7 @@ def _request(
 ) -> None:
     """Project and print a whole request."""
     from perfmodel.cli.wafer.output import show_request
-    from perfmodel.wafer.request import project_request
+    from perfmodel.wafer.project import project_request
 
     if len(rows) > 1:
         raise click.UsageError("--isl and --osl take one --hardware")

@@ -20,8 +20,13 @@ from perfmodel.model.spec import ModelSpec
 from perfmodel.wafer.chips import mesh_device
 from perfmodel.wafer.layers import WaferParts, wafer_parts
 from perfmodel.wafer.mappings import WaferGrid, wafer_grid
-from perfmodel.wafer.project import check_context, close_grid, project_wafer
-from perfmodel.wafer.request import WaferRequest, project_request
+from perfmodel.wafer.project import (
+    WaferRequest,
+    check_context,
+    close_grid,
+    project_request,
+    project_wafer,
+)
 from perfmodel.wafer.search.space import Choices, choices, phase_code, sides
 
 # The mapping of a model on a mesh of cores that takes the least time.
@@ -325,7 +330,7 @@ def search_request(
     Parameters
     ----------
     model, hardware, input_length, output_length
-        As of `perfmodel.wafer.request.project_request`.
+        As of `perfmodel.wafer.project.project_request`.
     head, precision, cache_precision
         As of `perfmodel.wafer.project.project_wafer`.
     narrowed

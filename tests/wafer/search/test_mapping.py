@@ -9,8 +9,7 @@ import pytest
 from perfmodel.base.errors import StrategyError
 from perfmodel.hwprofiles import load_mesh
 from perfmodel.hwprofiles.mesh import MeshHardware
-from perfmodel.wafer.project import project_wafer
-from perfmodel.wafer.request import project_request
+from perfmodel.wafer.project import project_request, project_wafer
 from perfmodel.wafer.search.mapping import FoundMapping, search_mapping, search_request
 
 

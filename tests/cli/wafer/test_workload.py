@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from perfmodel.wafer.formats.core_columns import read_cores
 from perfmodel.wafer.formats.node_tree import read_node_table
-from tests.cli.running import assert_one_line, changed, run
+from tests.cli.running import assert_one_line, changed, document, run
 from tests.cli.workloads.workload.files import workload
+from tests.data import WAFER, needed
 
 SMALL = shlex.split(
     "nodes --model deepseek-v3 --tp 2 --sp 2 --batch 4 --isl 16 --layers decode10 --compat wse "
@@ -130,3 +132,77 @@ def test_both_phases_have_folders_of_their_own() -> None:
 def test_wrong_questions_of_the_true_level(more: list[str], part: str) -> None:
     assert_one_line(run("workload", *changed(TRUE, *more)), part)
     assert not Path("out").exists()
+
+
+CORES = shlex.split(
+    "workload cores out --model llama-3-8b --node-grid 1x2 --tp 2 --tp-ffn 2 --core-grid 2x3 "
+    "--batch 3 --isl 40 --layers decode1,lm_head"
+)
+
+
+def test_text_columns_and_totals(folder: Path) -> None:
+    found = document(*CORES)
+    assert found["macs"] == found["executed_macs"]
+    assert found["occupancy"] > 0.97
+    system, several = read_cores(folder / "out")
+    assert system.cores == 6
+    lines = sum(len(made.lines) for _, _, _, made in several)
+    assert sum(found["instructions"].values()) == lines
+    text = list((folder / "out/traces").glob("decode/node_*/decode0/core_*.csv"))
+    assert sum(len(path.read_text().splitlines()) for path in text) == lines
+    result = run(*CORES, "--form", "columns")
+    assert "multiply-adds" in result.stdout
+
+
+def test_prompts_have_cores_too(folder: Path) -> None:
+    words = changed(CORES, "--layers", "prefill1,lm_head")
+    assert document(*words, "--phase", "prefill")["macs"] > 0
+    assert (folder / "out/traces/prefill/node_1/prefill/core_5.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "parts"),
+    [
+        (["--tp", "3"], ["parallel"]),
+        (["--node-grid", "2"], ["--node-grid", "6x6"]),
+        (["--core-grid", "999x999"], ["'core_grid'"]),
+        (["--layers", "decode32"], ["decode32", "decode31"]),
+        (["--nodes", "2"], ["'nodes'", "0 to 1"]),
+        (["--steps", "10"], ["'steps'", "0 to 9"]),
+        (["--isl", "100000"], ["'isl'", "8192"]),
+        (["--routing", "x.npz"], ["no experts"]),
+        (["--system", "x.json"], ["--system"]),
+        (["--tiling", "x.json"], ["--compat"]),
+        (["--compat", "wse"], ["--model"]),
+        (["--batch", "0"], ["--batch"]),
+    ],
+)
+def test_what_cannot_be_is_one_line(folder: Path, more: list[str], parts: list[str]) -> None:
+    assert_one_line(run(*changed(CORES, *more)), *parts)
+    assert not (folder / "out").exists()
+
+
+def test_nodes_say_what_their_cores_are_of(folder: Path) -> None:
+    words = [word for word in changed(CORES, "--layers", "decode1") if word]
+    words[1] = "nodes"
+    words[2:3] = ["-o", "out"]
+    result = run(*words, "--no-graph")
+    assert result.exit_code == 0, result.stderr
+    stated = document("workload", "cores", "out", "--layers", "decode1")
+    assert stated == document(*changed(CORES, "--layers", "decode1"))
+    (folder / "out/nodes.nc").write_text("no")
+    assert_one_line(run("workload", "cores", "out"), "not a readable netCDF-4 file")
+
+
+def test_a_model_is_needed(folder: Path) -> None:
+    assert_one_line(run("workload", "cores", "out"), "--model")
+
+
+def test_the_generators_need_its_nodes(folder: Path) -> None:
+    words = ["workload", "cores", "out", "--compat", "wse"]
+    grid = ["--node-grid", "2x2", "--tp", "4", "--ep", "4", "--core-grid", "4x4"]
+    assert_one_line(run(*words, *grid), "holds no tree of nodes")
+    assert_one_line(run(*words, *grid, "--steps", "all"), "--steps")
+    assert_one_line(run(*words, *grid, "--phase", "prefill"), "--phase")
+    system = needed(WAFER / "configs/system.json")
+    assert_one_line(run(*words, "--system", system), "holds no tree of nodes")
