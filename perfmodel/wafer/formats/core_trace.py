@@ -323,36 +323,50 @@ def write_core_traces(
     MachineError
         The disk is full, or the like.
     """
-    target = user_path(folder) / FOLDER
-    with replaced_traces(target) as temporary:
+    with replaced_traces(user_path(folder) / FOLDER) as temporary:
         places = {node: temporary / phase / f"node_{node}" / step for node in nodes}
-        for place in places.values():
-            place.mkdir(parents=True)
-            for core in range(cores):  # one without any instruction has an empty file
-                (place / f"core_{core}.csv").touch()
-        following = {node: np.zeros(cores, np.int64) for node in places}
-        gathered: dict[int, list[TracePiece]] = {}
-        count = 0
+        texts = CoreTexts(places.values(), cores)
         for node, made in pieces:
             if node in places:
-                gathered.setdefault(node, []).extend(made)
-                count += sum(len(piece.instructions.lines) for piece in made)
-            if count >= GATHERED:
-                _append(gathered, following, places)
-                gathered, count = {}, 0
-        _append(gathered, following, places)
-    return sum(int(numbers.sum()) for numbers in following.values())
+                texts.add(places[node], made)
+        return texts.flush()
 
 
-def _append(
-    gathered: dict[int, list[TracePiece]],
-    following: dict[int, np.ndarray],
-    places: dict[int, Path],
-) -> None:
-    for node, pieces in gathered.items():
-        for core, text in format_pieces(pieces, following[node]):
-            with (places[node] / f"core_{core}.csv").open("ab") as file:
-                file.write(text)
+class CoreTexts:
+    """Text of the cores of some nodes: a file per core, written once there is enough of it.
+
+    Parameters
+    ----------
+    places : iterable of path
+        Folder of each node, made here; a core without any instruction has an empty file in it.
+    cores : int
+        Of a node.
+    """
+
+    def __init__(self, places: Iterable[Path], cores: int) -> None:
+        self._following = {place: np.zeros(cores, np.int64) for place in places}
+        self._gathered: dict[Path, list[TracePiece]] = {}
+        self._held = 0
+        for place in self._following:
+            place.mkdir(parents=True)
+            for core in range(cores):
+                (place / f"core_{core}.csv").touch()
+
+    def add(self, place: Path, pieces: Sequence[TracePiece]) -> None:
+        """Add instructions of a node, behind those that it was given before."""
+        self._gathered.setdefault(place, []).extend(pieces)
+        self._held += sum(len(piece.instructions.lines) for piece in pieces)
+        if self._held >= GATHERED:
+            self.flush()
+
+    def flush(self) -> int:
+        """Write what is gathered; return the lines that were written so far."""
+        for place, pieces in self._gathered.items():
+            for core, text in format_pieces(pieces, self._following[place]):
+                with (place / f"core_{core}.csv").open("ab") as file:
+                    file.write(text)
+        self._gathered, self._held = {}, 0
+        return sum(int(numbers.sum()) for numbers in self._following.values())
 
 
 @contextlib.contextmanager
