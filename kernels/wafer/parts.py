@@ -299,7 +299,7 @@ def kind_memory(parts, mappings, i, device, table):
 
 @jit_lean
 def region_memory(layers, held, regions, table):
-    """Memory of a core in the fullest of regions: layers are dealt in order, evenly.
+    """Memory of a core in the fullest of regions: layers are spread in order, evenly.
 
     Parameters
     ----------

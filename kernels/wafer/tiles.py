@@ -3,7 +3,7 @@
 Axes
     0 groups, 1 rows m, 2 sums k, 3 columns n
 
-A *line* says how the cores along one side of the rectangle are dealt to the axes: a factor for
+A *line* says how the cores along one side of the rectangle are spread over the axes: a factor for
 each, nested in some order. Two lines, one of either side, make a mapping. Distances are those
 of a mesh, so they add up over the sides and each line is measured once.
 """

@@ -32,7 +32,7 @@ EXCHANGES = ("each", "deduplicated", "tree")
 way (back: that they add where ways meet), as `perfmodel.kernels.wafer.routes` numbers them."""
 
 PLACEMENTS = ("contiguous", "strided", "balanced")
-"""Experts dealt to nodes in their order, card by card, or heaviest first to the lightest node."""
+"""Experts over nodes in their order, card by card, or heaviest first to the lightest node."""
 
 MOST_TOKENS = 65_536
 """Tokens of a layer that are routed one by one; of more, every n-th, and loads are scaled."""
@@ -129,7 +129,7 @@ def expert_nodes(system: WaferSystem, num_experts: int, placement: str, loads: F
     placement : str
         One of `PLACEMENTS`.
     loads : array of float, shape (experts,)
-        Tokens of each; ``balanced`` only deals by them.
+        Tokens of each; ``balanced`` only spreads by them.
 
     Returns
     -------
@@ -157,7 +157,7 @@ def expert_nodes(system: WaferSystem, num_experts: int, placement: str, loads: F
 
 
 def _balanced(loads: Floats, ranks: int) -> Integers:
-    """Deal the heaviest expert left to the node with the lightest load that has room."""
+    """Spread the heaviest expert left to the node with the lightest load that has room."""
     room = bucket_sizes(loads.size, ranks)
     sums = np.zeros(ranks)
     rank = np.zeros(loads.size, np.int64)
@@ -205,7 +205,7 @@ def expert_traffic(
     StrategyError
         No experts, unknown words, or a pipeline's stages that do not fill rows of nodes.
     DataError
-        Routing of other experts than the model's, or of another batch than can be dealt.
+        Routing of other experts than the model's, or of another batch than can be spread.
     """
     layers = np.array([n for n, layer in enumerate(model.layers) if layer.experts])
     if not layers.size:

@@ -212,7 +212,7 @@ def given_system(
 
 
 def bucket_sizes(items: int, buckets: int) -> Integers:
-    """Deal items into contiguous buckets; the first ``items mod buckets`` get one more.
+    """Spread items into contiguous buckets; the first ``items mod buckets`` get one more.
 
     Returns
     -------
@@ -259,7 +259,7 @@ def node_ranks(system: WaferSystem) -> NodeRanks:
 def token_owners(system: WaferSystem, batch: int) -> Integers:
     """Return the node within a pipeline stage that dispatches each sequence of the batch.
 
-    The batch is dealt over the data-parallel clusters, a cluster's share over its nodes.
+    The batch is spread over the data-parallel clusters, a cluster's share over its nodes.
 
     Returns
     -------
@@ -293,7 +293,7 @@ def shared_servers(system: WaferSystem, sequences: int) -> Integers:
 
 
 def expert_ranks(system: WaferSystem, experts: int) -> Integers:
-    """Return the expert rank that holds each expert: dealt in their order.
+    """Return the expert rank that holds each expert: spread in their order.
 
     Returns
     -------

@@ -83,7 +83,7 @@ def test_fewer_rows_go_where_more_is_shared() -> None:
     assert abs(each.hottest_from[0] - each.hottest_to[0]) in (1, 4)
 
 
-def test_heavy_experts_are_dealt_apart() -> None:
+def test_heavy_experts_are_spread_apart() -> None:
     ratios = [traffic(placement=placement).straggler_ratio[0] for placement in PLACEMENTS]
     assert min(ratios) == ratios[2] >= 1.0
     loads = np.random.default_rng(1).random(256)

@@ -123,7 +123,7 @@ class Shares(NamedTuple):
 
     @classmethod
     def of(cls, key_heads: int, grid: Grid) -> Shares:
-        """Deal heads as far as they divide evenly, positions to the cores of each part."""
+        """Spread heads as far as they divide evenly, positions to the cores of each part."""
         count = grid[0] * grid[1]
         parts = gcd(key_heads, count)
         return cls(along_snake(grid).reshape(parts, -1).T, key_heads // parts)
@@ -200,7 +200,7 @@ def decode_attention(
     """Return the instructions of attention over a cache, and where its result lies.
 
     The cache lies in equal shares on the cores, one sequence behind the other; heads of keys are
-    dealt first where they divide evenly. A sequence whose keys lie on several cores is summed up
+    spread first where they divide evenly. A sequence whose keys lie on several cores is summed up
     by them, each for a share of the heads.
 
     Parameters
@@ -337,7 +337,7 @@ def prompt_attention(
     """Return the instructions of attention of prompts, causal, and where the result lies.
 
     Cores get shares of the queries with equally many scores to compute, and the keys and values
-    that these see; heads of keys are dealt first where they divide evenly. What a core's own
+    that these see; heads of keys are spread first where they divide evenly. What a core's own
     queries add to the cache is written beside it.
 
     Parameters

@@ -157,7 +157,7 @@ def expert_operations(
 ) -> Made:
     """Yield the operations of a layer's experts, each with where its result lies.
 
-    Tokens of a cluster are dealt to its nodes; each chooses the experts of its own, sends them,
+    Tokens of a cluster are spread over its nodes; each chooses the experts of its own, sends them,
     sums what comes back and hands the sums to the others of its cluster. Tokens arrive in equal
     pieces of columns, one per core.
 
@@ -273,7 +273,7 @@ def _dispatch(
 
 
 def rows_of(layout: Layout, own: int, count: int) -> np.ndarray:
-    """Deal rows that are sent to the blocks of rows, in proportion to their sizes."""
+    """Spread rows that are sent to the blocks of rows, in proportion to their sizes."""
     return np.diff(layout.rows * count // max(own, 1))
 
 

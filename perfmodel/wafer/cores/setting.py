@@ -121,7 +121,7 @@ def check_layer(name: str, layer: LayerSpec) -> None:
 
 
 def ceiling(items: int, parts: int) -> int:
-    """Return the larger share of items that are dealt out."""
+    """Return the larger share of items that are distributed."""
     return -(-items // parts)
 
 

@@ -13,7 +13,6 @@ Source: huawei-csl/wse-workload-generator 85e1ae7, ``configs/tiling.json``,
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from perfmodel.base.errors import FormatError, StrategyError, did_you_mean
-from perfmodel.base.files import atomic_path, json_object, key_line, read_text, shortened
+from perfmodel.base.files import json_object, key_line, read_text, shortened
 from perfmodel.wafer.system import WaferSystem
 
 # ``system.json`` of the wafer workload generator: one block each for prefill and decode.
@@ -105,39 +104,6 @@ def parse_systems(text: str, file: str = "system.json") -> dict[str, WaferSystem
         phase: _system(block, file, phase, text, number)
         for number, (phase, block) in enumerate(document.items())
     }
-
-
-def format_systems(systems: Mapping[str, WaferSystem]) -> str:
-    """Return systems as text of the file.
-
-    Raises
-    ------
-    FormatError
-        A routing has no name there.
-    """
-    names = {routing: name for name, routing in WORKLOADS.items()}
-    document: dict[str, dict[str, Any]] = {}
-    for phase, system in systems.items():
-        if system.routing not in names:
-            raise FormatError(
-                f"key 'expert_workload_model': the file has no name for routing "
-                f"'{system.routing}'{did_you_mean(system.routing, names)}"
-            )
-        block = {key: getattr(system, field) for key, field in KEYS.items()}
-        document[phase] = block | {"expert_workload_model": names[system.routing]}
-    return json.dumps(document, indent=4) + "\n"
-
-
-def write_systems(systems: Mapping[str, WaferSystem], path: str | os.PathLike[str]) -> None:
-    """Write systems, completely or not at all.
-
-    Raises
-    ------
-    DataError
-        The file cannot be written.
-    """
-    with atomic_path(os.fspath(path)) as temporary:
-        temporary.write_text(format_systems(systems), encoding="utf-8")
 
 
 def _system(block: Any, file: str, phase: str, text: str, number: int) -> WaferSystem:

@@ -71,7 +71,7 @@ class Shares:
     def keys(self, attention: AttentionSpec) -> tuple[Floats, Floats, Floats, Floats]:
         """Return what each node's queries meet of the keys that it holds, for one sequence.
 
-        Keys are dealt to the sequence ranks in pages of one size. A query sees what came before
+        Keys are spread over the sequence ranks in pages of one size. A query sees what came before
         and itself, of a window or a chunk where the layer has one.
 
         Returns

@@ -1,6 +1,6 @@
 """Where the nodes of tensor, sequence, data and pipeline groups stand on a wafer.
 
-Every side of the node grid is dealt to the axes of parallelism, in every order of nesting, so
+Every side of the node grid is spread over the axes of parallelism, in every order of nesting, so
 that groups are rectangles, perhaps with gaps. What an axis costs depends on its own factors and
 gaps alone, so each is counted once, message by message on XY routes.
 
@@ -214,7 +214,7 @@ class _Lines(NamedTuple):
 
 
 def _all_lines(grid: Grid, degrees: tuple[int, ...]) -> list[_Lines]:
-    """List every way to deal the rows and the columns of a grid to axes of these degrees."""
+    """List every way to spread the rows and the columns of a grid to axes of these degrees."""
     found: dict[_Lines, None] = {}
     for parts in itertools.product(*(_divisors(degree) for degree in degrees)):
         if prod(parts) != grid[0]:

@@ -47,7 +47,7 @@ class CoreNode(NamedTuple):
     element_bytes: int
 
     def fresh(self, dims: Shape, tile: Shape) -> Layout:
-        """Deal the blocks of a new tensor to the node's banks."""
+        """Spread the blocks of a new tensor over the node's banks."""
         return fresh(dims, tile, self.first, self.cores)
 
 
@@ -305,7 +305,7 @@ def multicast_piece(name: str, node: CoreNode, sent: Layout, received: Sequence[
 
 
 def sum_piece(name: str, node: CoreNode, source: Layout) -> list[Piece]:
-    """Return sums over the first of three axes, dealt to the cores in turn."""
+    """Return sums over the first of three axes, spread over the cores in turn."""
     if len(source.dims) != 3:
         raise DataError(f"'{name}': a sum of a tensor of {source.dims}; three axes are summed")
     count = source.dims[0]

@@ -346,7 +346,7 @@ class CoreMapping:
         return layout
 
     def _read_or_made(self, tensor: str, node: CoreNode, dims: Shape, tile: Shape) -> Layout:
-        """Return where a tensor lies, dealt to the node's banks if nothing made it."""
+        """Return where a tensor lies, spread over the node's banks if nothing made it."""
         if tensor not in self._layouts:
             self._layouts[tensor] = node.fresh(dims, tile)
         return self._read(tensor, dims)

@@ -110,7 +110,7 @@ class GeneratorRouting:
     iterations : mapping of int to Iteration
         By step, in the order in which the generator runs them.
     workload : {"identical", "uniform", "empirical"}
-        ``identical`` deals experts out evenly and shuffles them, though a token may then meet
+        ``identical`` spreads experts out evenly and shuffles them, though a token may then meet
         an expert twice.
     counts : array of float, shape (layers, experts), optional
         Tokens seen per expert in each layer with experts, for ``empirical``.
@@ -119,7 +119,7 @@ class GeneratorRouting:
     Raises
     ------
     DataError
-        Another workload, counts of other experts, tokens that cannot be dealt out evenly.
+        Another workload, counts of other experts, tokens that cannot be distributed evenly.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class GeneratorRouting:
         self._facts = facts
         self._draw: Callable[[int], Integers]
         if workload == "identical":
-            self._draw = _Dealt(facts, layers, seed).next_step
+            self._draw = _Balanced(facts, layers, seed).next_step
             return
         if workload == "uniform":
             counts = np.ones(shape)
@@ -163,8 +163,8 @@ class GeneratorRouting:
                 return RoutedTokens(experts.reshape(shape), self._facts.experts)
 
 
-class _Dealt:
-    """Experts dealt out evenly and shuffled."""
+class _Balanced:
+    """Experts distributed evenly and shuffled."""
 
     def __init__(self, facts: GeneratorModel, layers: int, seed: int) -> None:
         self._facts = facts
@@ -179,9 +179,9 @@ class _Dealt:
                 f"routing 'identical': {tokens} tokens x {top_k} experts do not go evenly into "
                 f"{experts} experts, as the generator asserts"
             )
-        dealt = np.repeat(np.arange(experts), top_k * tokens // experts)
+        spread = np.repeat(np.arange(experts), top_k * tokens // experts)
         # Each layer is shuffled in place and none copied, so that all have the last one's experts.
         for _ in range(self._layers):
-            self._random.shuffle(dealt)
+            self._random.shuffle(spread)
         shape = (self._layers, tokens, top_k)
-        return np.broadcast_to(dealt.reshape(top_k, tokens).T, shape)
+        return np.broadcast_to(spread.reshape(top_k, tokens).T, shape)

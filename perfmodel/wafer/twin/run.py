@@ -35,7 +35,7 @@ from perfmodel.wafer.twin.tree import write_tree
 
 PHASES = ("decode", "prefill", "both")
 ALIKE = {"balanced": "identical"}
-"""What is dealt out evenly has another name there."""
+"""What is distributed evenly has another name there."""
 
 
 def run_nodes(

@@ -105,8 +105,8 @@ def test_the_fullest_region_counts(regions):
     layers = np.array([0, 0, 1, 0, 1])
     most, weights, token, windowed = kernel.region_memory(layers, 3.0, float(regions), table)
     size = math.ceil(5 / regions)
-    dealt = [layers[at : at + size] for at in range(0, 5, size)]
-    wholes = [table[kinds].sum(axis=0) for kinds in dealt]
+    spread = [layers[at : at + size] for at in range(0, 5, size)]
+    wholes = [table[kinds].sum(axis=0) for kinds in spread]
     fullest = max(wholes, key=lambda row: row[0] + 3.0 * row[1] + row[2])
     assert (most, weights, token, windowed) == (size, *fullest)
 

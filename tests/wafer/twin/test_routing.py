@@ -69,7 +69,7 @@ def test_refuses_a_draw_without_end():
 DEEPSEEK = generator_model(load_model("deepseek-v3"))
 
 
-def test_dealt_out_as_the_generator_does():
+def test_distributed_as_the_generator_does():
     with np.load(needed(WAFER / "ref_routings_decode10.npz")) as kept:
         reference = kept["d01"]
     iteration = Iteration(DEEPSEEK, system(1), 32, 1, 1024)
