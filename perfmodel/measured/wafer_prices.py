@@ -24,11 +24,10 @@ from perfmodel.kernels.wafer.reduce import TWO_LEVEL
 from perfmodel.measured.rows import Skip
 from perfmodel.measured.wafer_rows import CAPACITY, DECODE, GEMV, PREFILL, WHOLE, WaferCase
 from perfmodel.model.build import ModelSpec
-from perfmodel.wafer.device import mesh_device
+from perfmodel.wafer.chips import mesh_device, streamed_grid
 from perfmodel.wafer.layers import WaferParts, wafer_parts
 from perfmodel.wafer.mappings import WaferGrid, wafer_grid
 from perfmodel.wafer.project import close_grid
-from perfmodel.wafer.streamed import streamed_grid
 
 SHOWN = (
     *("compute_time", "sram_time", "issue_time", "network_time", "transfer_time", "chip_time"),

@@ -50,20 +50,23 @@ from perfmodel.strategy.pipelines import usual_chunks
 from perfmodel.training.stage_memory import stage_memories
 from perfmodel.training.timeline import pipeline_timeline
 from perfmodel.wafer.cores.attention import AttentionSizes, Part, decode_attention
-from perfmodel.wafer.cores.instructions import multicasts
+from perfmodel.wafer.cores.instructions import bytes_times_links, multicasts
 from perfmodel.wafer.cores.layout import even_layout
-from perfmodel.wafer.cores.product import product
+from perfmodel.wafer.cores.node import product
 from perfmodel.wafer.cores.routing import core_routing
 from perfmodel.wafer.cores.setting import CoreSetting
-from perfmodel.wafer.cores.traffic import bytes_times_links
-from perfmodel.wafer.dealt import deal_contexts
 from perfmodel.wafer.formats.core_trace import format_pieces
 from perfmodel.wafer.nodes.workload import node_operations
 from perfmodel.wafer.search.mapping import search_mapping
 from perfmodel.wafer.system import WaferSystem
 from perfmodel.wafer.tiles import best_tiles
-from perfmodel.wafer.twin.core_products import CoreNode, attention_pieces, product_pieces
-from perfmodel.wafer.twin.core_transfers import all_reduce_pieces, multicast_piece
+from perfmodel.wafer.twin.core_pieces import (
+    CoreNode,
+    all_reduce_pieces,
+    attention_pieces,
+    multicast_piece,
+    product_pieces,
+)
 from perfmodel.workloads.formats.astra_text.system import INTER_DIMENSION, INTRA_DIMENSION
 from perfmodel.workloads.schedules.contention import Operation, concurrent_times
 from perfmodel.workloads.schedules.on_links import scheduled_time
@@ -486,11 +489,10 @@ def astra_texts(random: np.random.Generator) -> None:
 
 
 def mesh_tiles(random: np.random.Generator) -> None:
-    """Products and contexts on the cores of a node, of any size."""
+    """Products on the cores of a node, of any size."""
     for grid in ((2, 3), (4, 4), (1, 20)):
         m, k, n = (int(one) for one in sizes(random, 1, 5000, 3))
         best_tiles(m, k, n, grid, groups=int(random.integers(1, 5)))
-        deal_contexts(sizes(random, 1, 3000, 7), grid, int(random.integers(1, 20)))
 
 
 def mesh_mappings(random: np.random.Generator) -> None:
@@ -525,7 +527,7 @@ def mesh_searches(random: np.random.Generator) -> None:
 
 def meshes(random: np.random.Generator) -> None:
     """Sums and products on meshes of cores, of any size."""
-    from perfmodel.kernels.wafer import exchange, phases, products, reduce, routes
+    from perfmodel.kernels.wafer import products, reduce, routes
     from perfmodel.wafer.flows import reduction, simulated_cycles
 
     for name in reduce.ALGORITHMS:
@@ -534,12 +536,10 @@ def meshes(random: np.random.Generator) -> None:
     source, target = random.integers(0, 63, (2, 200))
     size = random.integers(0, 9, 200).astype(float)
     for tree in (np.full(200, routes.ALONE), np.arange(200) // 5):
-        loads, passing, *_ = routes.flow_loads(9, 7, source // 5 * 5, target, size, tree)
-        routes.phase_counts(loads)
-        routes.relayed_wavelets(loads, passing, 3)
-    for kind in (exchange.EACH, exchange.DEDUPLICATED, exchange.TREE):
+        routes.flow_loads(9, 7, source // 5 * 5, target, size, tree)
+    for kind in (routes.EACH, routes.DEDUPLICATED, routes.TREE):
         for back in (False, True):
-            exchange.exchange_loads(9, 7, source, target.reshape(-1, 4).repeat(4, 0), kind, back)
+            routes.exchange_loads(9, 7, source, target.reshape(-1, 4).repeat(4, 0), kind, back)
     core = (2.0, 4.0, 16.0, 8.0, 20.0)
     links = (2.0, 1.0, 20.0, 2.0)
     for _ in range(4):
@@ -549,14 +549,12 @@ def meshes(random: np.random.Generator) -> None:
             reduce.all_reduce_counts(algorithm, cores, elements, 2.0)
             reduce.all_gather_cycles(algorithm, cores, elements, *links)
             reduce.grid_all_reduce_cycles(algorithm, cores, elements, 64.0, *links)
-        reduce.broadcast_cycles(cores, elements, *links)
-        phases.phase_cycles(elements, 2.0 * elements, cores, cores, 3.0, 2.0)
+        reduce.phase_cycles(elements, 2.0 * elements, cores, cores, 3.0, 2.0)
         m, n, k = (float(one) for one in sizes(random, 1, 30_000, 3))
         products.gemv_cycles(k, n, cores, cores, reduce.TWO_LEVEL, *core, *links)
         for algorithm in range(len(products.PRODUCTS)):
             products.mesh_gemm_cycles(algorithm, m, n, k, cores, *core, *links)
             products.mesh_gemm_cycles(algorithm, m, n, k, cores, *core, *links, 24.0)
-            products.product_tile_bytes(algorithm, m, n, k, cores, 2.0)
         products.transposed_product_cycles(reduce.TWO_LEVEL, m, n, k, cores, *core, *links)
 
 

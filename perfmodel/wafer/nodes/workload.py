@@ -18,11 +18,10 @@ from perfmodel.base.table import Column, Table
 from perfmodel.kernels.work import expect
 from perfmodel.wafer.cores.program import LM_HEAD, check_layers
 from perfmodel.wafer.cores.setting import CoreSetting
-from perfmodel.wafer.nodes.blocks import Blocks
+from perfmodel.wafer.nodes.blocks import Blocks, Shares
 from perfmodel.wafer.nodes.experts import RoutingOf, expert_amounts, expert_layer
 from perfmodel.wafer.nodes.rows import KINDS, QUANTITIES, SIZES, Operation, OperationRows
-from perfmodel.wafer.nodes.share import Shares
-from perfmodel.wafer.ranks import bucket_starts
+from perfmodel.wafer.system import bucket_starts
 
 SCHEMA_VERSION = "1.0"
 EMBEDDING = "embedding"
