@@ -65,7 +65,6 @@ KINDS = {
     "wavelet_hops": Kind(2e-5, 3.0, 0.05, "simulate.simulate_flows"),  # on a mesh of cores
     "mesh_flows": Kind(1.5e-5, 1.0, 0.05, "routes.flow_loads"),  # of cores or nodes
     "messages": Kind(1e-6, 1.0, 0.05, "steps.step_times"),
-    "flows": Kind(1e-4, 2.0, 0.05, "fluid.fluid_finish_times"),  # that share links
     "nodes": Kind(3e-5, 3.0, 0.05, "schedule.run_traces"),  # of traces
     "wire_nodes": Kind(5.5e-5, 4.2, 0.13, "parse_nodes.fill_nodes"),  # of Chakra files read
     "written_nodes": Kind(4e-5, 2.8, 0.12, "format_nodes.write_nodes"),

@@ -68,7 +68,6 @@ from perfmodel.wafer.twin.core_pieces import (
     product_pieces,
 )
 from perfmodel.workloads.formats.astra_text.system import INTER_DIMENSION, INTRA_DIMENSION
-from perfmodel.workloads.schedules.contention import Operation, concurrent_times
 from perfmodel.workloads.schedules.on_links import scheduled_time
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
 from perfmodel.workloads.twins.astra.collective import (
@@ -80,7 +79,7 @@ from perfmodel.workloads.twins.astra.costs import AstraCosts
 from tests.kernels.pipeline.cases import random_durations
 from tests.kernels.serving import cases as serving
 from tests.kernels.serving.test_passes import linear_tables
-from tests.workloads.schedules.networks import CASES, GB, TOPOLOGIES, nodes, options_of
+from tests.workloads.schedules.networks import CASES, TOPOLOGIES, nodes, options_of
 from tests.workloads.twins.astra import networks as astra
 from tests.workloads.twins.astra_text import test_native as astra_text
 
@@ -347,7 +346,7 @@ def collectives(random: np.random.Generator) -> None:
 
 
 def topologies(random: np.random.Generator) -> None:
-    """Routes and loads on every topology, schedules on them, and what shares their links."""
+    """Routes and loads on every topology, and schedules on them."""
     for topology in (*TOPOLOGIES.values(), nodes(1e-6)):
         count = topology.device_count
         source, target = random.integers(0, count, (2, 30))
@@ -362,19 +361,6 @@ def topologies(random: np.random.Generator) -> None:
         members = range(8)
         options = options_of(collective, algorithm)
         scheduled_time(TOPOLOGIES[name], collective, algorithm, 1e6, members, **options)
-    sends = [
-        Operation("point_to_point", "direct", float(size), [int(a), int(b)], start=float(start))
-        for a, b, size, start in zip(
-            *random.permuted([range(8)] * 2, axis=1),
-            random.uniform(0.1, 4, 8) * GB,
-            random.uniform(0, 0.1, 8),
-            strict=True,
-        )
-        if a != b
-    ]
-    ring = Operation("all_reduce", "ring", 4 * GB, range(4), pipelined=True)
-    for name in ("ring", "switch", "mesh"):
-        concurrent_times(TOPOLOGIES[name], [*sends, ring])
 
 
 def trace_set(random: np.random.Generator) -> TraceSet:
