@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit_lean_inline
-
 # What a part of the model costs per micro-batch, and what a stage of such parts does.
 _SUMMED = [
     ("forward", np.float64),  # compute [s]
@@ -132,15 +130,18 @@ ROW = ResultRows(*range(len(ResultRows._fields)))
 # Codes of places where state waits (`perfmodel.strategy.fields`).
 HOST, NVME, STAGE_PLACE = 0, 1, 2
 
-# Codes of `perfmodel.base.pipelines`.
-GPIPE, ONE_F_ONE_B, INTERLEAVED = 0, 1, 2
-ZB_V, DUALPIPE, HANAYO = 8, 11, 13
+# What a pipeline schedule is to the closing pass: bits of ``schedule`` of `STRATEGY`.
+GPIPE, ONE_F_ONE_B, INTERLEAVED = 1, 2, 4  # the closed form that it has, if any
+CLOSED = GPIPE | ONE_F_ONE_B | INTERLEAVED
+JOINED_ENDS = 8  # the first and the last chunk lie on one stage
+TWO_COPIES = 16  # a second copy of the model runs from the last stage to the first
+CLOSED_FORMS = {"": 0, "gpipe": GPIPE, "1f1b": ONE_F_ONE_B, "interleaved": INTERLEAVED}
 
 
-@jit_lean_inline
-def joins_ends(schedule):
-    """Tell whether the first and the last chunk lie on one stage: chunks that go up and down."""
-    return ZB_V <= schedule <= HANAYO and schedule != DUALPIPE
+def schedule_bits(closed_form: str, joins_ends: bool, copies: int) -> int:
+    """Return ``schedule`` of `STRATEGY`, of facts of `perfmodel.base.pipelines.Schedule`."""
+    found = CLOSED_FORMS[closed_form]
+    return found | (JOINED_ENDS if joins_ends else 0) | (TWO_COPIES if copies > 1 else 0)
 
 
 STRATEGY = np.dtype(
@@ -150,7 +151,7 @@ STRATEGY = np.dtype(
         ("context", np.int64),
         ("pipeline", np.int64),
         ("virtual", np.int64),
-        ("schedule", np.int64),
+        ("schedule", np.int64),  # of `schedule_bits`
         ("data_ranks", np.int64),
         ("zero", np.int64),
         ("shard_group", np.int64),
