@@ -136,6 +136,10 @@ class Column:
         except IndexError:
             raise DataError(f"damaged column {self!r}: a code stands for nothing") from None
 
+    def decoded_at(self, positions: Mapping[str, Index]) -> NDArray[Any]:
+        """Return what `labelled` does, at the given positions of some dimensions."""
+        return self.decoded(self.take(positions).values)
+
     def take(self, positions: Mapping[str, Index]) -> Column:
         """Return the column at the given positions of its dimensions."""
         here = {dim: at for dim, at in positions.items() if dim in self.dims}
@@ -269,10 +273,12 @@ class Table:
         def variable(column: Column) -> xr.Variable:
             shape = tuple(self.sizes[dim] for dim in column.dims)
             if column.is_stored and column.stored_dtype is not None and math.prod(shape) > FEW:
-                from perfmodel.base.spoken import numbers_of
+                from perfmodel.base.lazy_columns import numbers_of
 
-                return xr.Variable(column.dims, numbers_of(column, shape), column.attrs)
-            return spoken(column)
+                dtype = column.decoded(np.empty(0, column.stored_dtype)).dtype
+                values = numbers_of(column.dims, shape, dtype, column.decoded_at)
+                return xr.Variable(column.dims, values, column.attrs)
+            return to_variable(column)
 
         with self._opened():
             return xr.Dataset(
@@ -282,15 +288,15 @@ class Table:
             )
 
 
-def spoken(column: Column) -> xr.Variable:
+def to_variable(column: Column) -> xr.Variable:
     """Return a column as xarray has it, with labels in place of codes."""
     import xarray as xr
 
     # xarray looks at every object of an array, which takes longer than a sweep: these are texts.
-    return xr.Variable(*_spoken(column), fastpath=True)
+    return xr.Variable(*_decoded(column), fastpath=True)
 
 
-def _spoken(column: Column) -> tuple[Sequence[str], Any, dict[str, Any]]:
+def _decoded(column: Column) -> tuple[Sequence[str], Any, dict[str, Any]]:
     labels = column.labels
     if labels is None:
         return column.dims, column.labelled(), column.attrs
@@ -304,7 +310,7 @@ def _spoken(column: Column) -> tuple[Sequence[str], Any, dict[str, Any]]:
     elif codes.size < MANY:
         values = known.take(codes)  # one object per choice, not one text per row
     else:  # made at the first look, for which a sweep of millions does not wait
-        from perfmodel.base.spoken import texts_of
+        from perfmodel.base.lazy_columns import texts_of
 
         values = texts_of(codes, known)
     return column.dims, values, attrs | {"choices": " ".join(filter(None, labels))}
