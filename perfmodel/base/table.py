@@ -9,6 +9,7 @@ say what the codes stand for.
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel._version import __version__
 from perfmodel.base.errors import DataError
+from perfmodel.base.variables import Variable
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -286,6 +289,33 @@ class Table:
                 {name: variable(column) for name, column in self.coords.items()},
                 self.attrs,
             )
+
+
+def described(title: str, schema_version: str, **attributes: Any) -> dict[str, Any]:
+    """Return the attributes of a dataset (CF conventions): what it is, of which program.
+
+    Parameters
+    ----------
+    title : str
+    schema_version : str
+        MAJOR.MINOR of the layout.
+    **attributes
+        What else holds for all of it; ``provenance`` may be a mapping, kept as JSON.
+    """
+    if isinstance(attributes.get("provenance"), Mapping):
+        attributes["provenance"] = json.dumps(attributes["provenance"])
+    return {
+        "Conventions": "CF-1.11",
+        "schema_version": schema_version,
+        "title": title,
+        "source": f"perfmodel {__version__}",
+        **attributes,
+    }
+
+
+def labelled(variable: Variable, values: Any, dims: str | Sequence[str]) -> Column:
+    """Return values as a column that says what they are."""
+    return Column(dims, values, variable.attributes())
 
 
 def to_variable(column: Column) -> xr.Variable:
