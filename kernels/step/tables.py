@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from perfmodel.base.variables import STEP_VARIABLES, row_numbers
+
 # What a part of the model costs per micro-batch, and what a stage of such parts does.
 _SUMMED = [
     ("forward", np.float64),  # compute [s]
@@ -85,47 +87,10 @@ def blank_stages(rows: int) -> np.recarray:
     return np.zeros(rows, STAGE).view(np.recarray)
 
 
-class ResultRows(NamedTuple):
-    """Which row of the result holds a variable, all in SI units."""
-
-    step_time: int
-    step_time_low: int
-    step_time_high: int
-    forward_time: int
-    backward_time: int
-    recompute_time: int
-    optimizer_time: int
-    host_time: int
-    tensor_parallel_exposed: int
-    context_parallel_exposed: int
-    expert_parallel_exposed: int
-    pipeline_exposed: int
-    data_parallel_exposed: int
-    offload_exposed: int
-    pipeline_bubble: int
-    tensor_parallel_total: int
-    context_parallel_total: int
-    expert_parallel_total: int
-    pipeline_total: int
-    data_parallel_total: int
-    tokens_per_second_per_device: int
-    model_flops_utilization: int
-    model_flops_utilization_non_causal: int
-    hardware_flops_utilization: int
-    memory_parameters: int
-    memory_gradients: int
-    memory_optimizer: int
-    memory_activations: int
-    memory_buffers: int
-    memory_fragmentation: int
-    memory_reserve: int
-    memory_total: int
-    memory_high: int
-    memory_host: int
-    memory_nvme: int
-
-
-ROW = ResultRows(*range(len(ResultRows._fields)))
+ResultRows = row_numbers("ResultRows", STEP_VARIABLES)
+"""Class of `ROW`; pickled by name."""
+ROW = ResultRows(*range(len(STEP_VARIABLES)))
+"""Which row of the result holds a variable, all in SI units."""
 
 # Codes of places where state waits (`perfmodel.strategy.fields`).
 HOST, NVME, STAGE_PLACE = 0, 1, 2
