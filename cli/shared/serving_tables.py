@@ -99,11 +99,7 @@ FIGURES = {
     "time_to_first_token_p95": "ttft p95",
     "time_per_output_token_mean": "tpot",
     "time_per_output_token_p95": "tpot p95",
-    RATE: "tok/s/device",
-    "total_tokens_per_second_per_device": "with prompts",
-    "tokens_per_second_per_user": "tok/s/user",
-    "request_rate": "req/s",
-    "batch": "batch",
+    **{name: item.short for name, item in VARIABLES.items() if item.short},
 }
 """Result -> heading of its column."""
 SPARE = ("with prompts", "batch", "req/s", "tpot p95", "ttft p95", "devices")

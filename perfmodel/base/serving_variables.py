@@ -1,14 +1,14 @@
-"""Every variable of a serving dataset: name, units and what it means.
+"""Variables of serving results: the one table of their units, words, parts and order.
 
-Rows of the closing kernels come first, by the names in `perfmodel.kernels.serving.tables.ROWS`;
-a test compares the two.
+Rows of `ROW_VARIABLES` are numbered in this order; closing kernels and replays take their row
+numbers from here (`perfmodel.kernels.serving.tables.ROWS`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from perfmodel.base.variables import Variable
+from perfmodel.base.variables import Variable, parts_of
 
 SCHEMA_VERSION = "1.1"
 
@@ -28,28 +28,65 @@ ROW_VARIABLES: tuple[Variable, ...] = (
         for name, text in LATENCIES.items()
         for quantile in QUANTILES
     ),
-    Variable(f"{_TOKENS_PER_SECOND}_device", "1/s", "output tokens per second and device"),
+    Variable(
+        f"{_TOKENS_PER_SECOND}_device",
+        "1/s",
+        "output tokens per second and device",
+        short="tok/s/device",
+        title="tokens/s per device",
+        better="up",
+    ),
     Variable(
         f"total_{_TOKENS_PER_SECOND}_device",
         "1/s",
         "tokens of prompts and answers per second and device",
+        short="with prompts",
+        title="all tokens/s per device",
+        better="up",
     ),
     Variable(
         f"{_TOKENS_PER_SECOND}_user",
         "1/s",
         "tokens per second that one user sees",
         "1 / time_per_output_token_mean",
+        short="tok/s/user",
+        title="tokens/s per user",
+        better="up",
     ),
-    Variable("request_rate", "1/s", "requests that are finished per second, all workers together"),
-    Variable("batch", "1", "sequences that decode in a pass of a worker, mean"),
+    Variable(
+        "request_rate",
+        "1/s",
+        "requests that are finished per second, all workers together",
+        short="req/s",
+        better="up",
+    ),
+    Variable(
+        "batch",
+        "1",
+        "sequences that decode in a pass of a worker, mean",
+        short="batch",
+        better="up",
+    ),
     Variable("queue_time", "s", "time until the first chunk of a prompt starts, mean"),
-    Variable("utilization", "1", "share of time in which passes run"),
-    Variable("attention_time", "s", "attention and other mixers in a mean pass"),
-    Variable("matrices_time", "s", "matrices in a mean pass"),
-    Variable("experts_time", "s", "routed experts in a mean pass"),
-    Variable("communication_time", "s", "communication in a mean pass"),
-    Variable("other_time", "s", "norms, activations, logits and sampling in a mean pass"),
-    Variable("host_time", "s", "time in which the device waits for its host in a mean pass"),
+    Variable("utilization", "1", "share of time in which passes run", better="up"),
+    Variable(
+        "attention_time", "s", "attention and other mixers in a mean pass", part_of="pass_time"
+    ),
+    Variable("matrices_time", "s", "matrices in a mean pass", part_of="pass_time"),
+    Variable("experts_time", "s", "routed experts in a mean pass", part_of="pass_time"),
+    Variable("communication_time", "s", "communication in a mean pass", part_of="pass_time"),
+    Variable(
+        "other_time",
+        "s",
+        "norms, activations, logits and sampling in a mean pass",
+        part_of="pass_time",
+    ),
+    Variable(
+        "host_time",
+        "s",
+        "time in which the device waits for its host in a mean pass",
+        part_of="pass_time",
+    ),
     Variable("time_to_first_token_low", "s", "10th percentile of the mean time to first token"),
     Variable("time_to_first_token_high", "s", "90th percentile of the mean time to first token"),
     Variable("time_per_output_token_low", "s", "10th percentile of the mean time per token"),
@@ -58,19 +95,29 @@ ROW_VARIABLES: tuple[Variable, ...] = (
 """Over deployment, hardware and load."""
 
 MEMORY_VARIABLES: tuple[Variable, ...] = (
-    Variable("memory_weights", "B", "weights on the fullest device"),
-    Variable("memory_activations", "B", "activations of the largest pass"),
-    Variable("memory_workspace", "B", "libraries, captured graphs and communicators"),
-    Variable("memory_cache", "B", "blocks of the cache, states included"),
-    Variable("memory_total", "B", "memory of the fullest device"),
-    Variable("kv_blocks", "1", "blocks of the cache of an attention rank"),
+    Variable("memory_weights", "B", "weights on the fullest device", part_of="memory_total"),
+    Variable("memory_activations", "B", "activations of the largest pass", part_of="memory_total"),
+    Variable(
+        "memory_workspace",
+        "B",
+        "libraries, captured graphs and communicators",
+        part_of="memory_total",
+    ),
+    Variable("memory_cache", "B", "blocks of the cache, states included", part_of="memory_total"),
+    Variable("memory_total", "B", "memory of the fullest device", title="memory"),
+    Variable("kv_blocks", "1", "blocks of the cache of an attention rank", better="up"),
     Variable("kv_bytes_per_token", "B", "cache that a token takes on the fullest device"),
     Variable("sequence_state_bytes", "B", "what a sequence keeps on it whatever its length"),
 )
 """Over deployment and hardware."""
 
 OTHER_VARIABLES: tuple[Variable, ...] = (
-    Variable("fits", "1", "weights, activations and one request of the load find room"),
+    Variable(
+        "fits",
+        "1",
+        "weights, activations and one request of the load find room",
+        title="fits in memory",
+    ),
     Variable("status", "1", "valid, or why there is no answer"),
 )
 
@@ -87,6 +134,7 @@ COST_VARIABLES: tuple[Variable, ...] = (
         "USD",
         "price of the devices per token of an answer",
         "price / tokens_per_second_per_device",
+        title="cost per million tokens",
     ),
 )
 
@@ -95,14 +143,7 @@ VARIABLES: Mapping[str, Variable] = {
 }
 COSTS: Mapping[str, Variable] = {item.name: item for item in COST_VARIABLES}
 
-TIME_COMPONENTS = (
-    "attention_time",
-    "matrices_time",
-    "experts_time",
-    "communication_time",
-    "other_time",
-    "host_time",
-)
+TIME_COMPONENTS = parts_of("pass_time", ROW_VARIABLES)
 """They add up to a mean pass."""
 
 _SHORT = {

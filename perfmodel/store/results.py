@@ -15,34 +15,21 @@ from perfmodel.base.columns import plain_values
 from perfmodel.base.errors import DataError, HardwareError, did_you_mean
 from perfmodel.base.expression import evaluate_mask
 from perfmodel.base.files import user_path
+from perfmodel.base.serving_variables import MEMORY_VARIABLES, ROW_VARIABLES
 from perfmodel.base.table import Column, Table, from_xarray
-from perfmodel.base.variables import RATE
+from perfmodel.base.variables import COST_VARIABLES, RATE, STEP_VARIABLES, larger_is_better
 from perfmodel.store.ranked import Ranked
 from perfmodel.store.subject import TRAINING, subject_of
 
 if TYPE_CHECKING:
     import xarray as xr
 
-# Smaller is better for times and bytes; larger for everything in this set.
-LARGER_IS_BETTER = {
-    "tokens_per_second_per_device",
-    "model_flops_utilization",
-    "model_flops_utilization_non_causal",
-    "hardware_flops_utilization",
-    "goodput",
-    "checkpoint_interval",
-    "failure_interval",
-    "total_tokens_per_second_per_device",
-    "tokens_per_second_per_user",
-    "request_rate",
-    "batch",
-    "utilization",
-    "kv_blocks",
-    "tokens_per_second",
-    "mesh_tokens_per_second",
-    "cache_tokens_row",
-    "cache_tokens_shifted",
-}
+LARGER_IS_BETTER = (
+    larger_is_better((*STEP_VARIABLES, *COST_VARIABLES))
+    | larger_is_better((*ROW_VARIABLES, *MEMORY_VARIABLES))
+    | {"tokens_per_second", "mesh_tokens_per_second", "cache_tokens_row", "cache_tokens_shifted"}
+)
+"""Of all others less is better; the last four are those of `perfmodel.wafer.variables`."""
 # What a table of one problem says once, and one of several for every strategy.
 OF_ALL = TRAINING.of_all
 MOST_NAMED = 20

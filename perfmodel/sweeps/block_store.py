@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.files import atomic_path
-from perfmodel.base.table import Column, Table, spoken
+from perfmodel.base.table import Column, Table, to_variable
 from perfmodel.store.files import UNFINISHED, check_folder, write_zarr
 from perfmodel.store.netcdf import join_netcdf, write_netcdf
 
@@ -62,7 +62,7 @@ class ZarrStore:
                 continue
             array: Any = group[name]
             if column.labels is None or column.is_flag:
-                array[rows] = spoken(column).values
+                array[rows] = to_variable(column).values
             else:
                 place = (number, *(0,) * (len(column.dims) - 1))
                 chunk = self.path / name / array.metadata.encode_chunk_key(place)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel._version import __version__
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.memory import check_memory
 from perfmodel.base.provenance import versions
@@ -20,7 +18,7 @@ from perfmodel.base.serving_variables import (
     SCHEMA_VERSION,
     VARIABLES,
 )
-from perfmodel.base.table import Column, Table, flags
+from perfmodel.base.table import Column, Table, described, flags, labelled
 from perfmodel.hwprofiles.paths import row_names
 from perfmodel.model.presets import load_model
 from perfmodel.serving.enumerate import load_grid, serving_grid
@@ -31,7 +29,6 @@ from perfmodel.store.numbers import narrow, or_single
 from perfmodel.sweeps.sweep import (
     hardware_coordinates,
     hardware_rows,
-    labelled,
     numbered,
 )
 from perfmodel.sweeps.trust import add_trust
@@ -295,12 +292,7 @@ def _attributes(
         "prefill_hardware": None if pool is None else pool.to_dict(),
         "versions": versions("numpy", "numba"),
     }
-    return {
-        "Conventions": "CF-1.11",
-        "schema_version": SCHEMA_VERSION,
-        "title": f"{grid.model.name} served by {', '.join(engines)}",
-        "source": f"perfmodel {__version__}",
-        "model": grid.model.name,
-        "method": method,
-        "provenance": json.dumps(provenance),
-    }
+    title = f"{grid.model.name} served by {', '.join(engines)}"
+    return described(
+        title, SCHEMA_VERSION, model=grid.model.name, method=method, provenance=provenance
+    )

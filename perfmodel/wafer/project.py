@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,13 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel._version import __version__
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import StrategyError, did_you_mean
 from perfmodel.base.memory import check_memory
 from perfmodel.base.provenance import versions
-from perfmodel.base.table import Column, Table, flags
-from perfmodel.base.variables import Variable
+from perfmodel.base.table import Column, Table, described, flags, labelled
 from perfmodel.hwprofiles import load_mesh
 from perfmodel.hwprofiles.mesh import MeshHardware
 from perfmodel.kernels.wafer.columns import CLOSED_ROWS, PART_ROWS, PHASES
@@ -235,13 +232,6 @@ def _phases(given: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _labelled(variable: Variable, values: Any, dims: Sequence[str]) -> Column:
-    about = {"units": variable.units, "long_name": variable.long_name}
-    if variable.formula:
-        about["formula"] = variable.formula
-    return Column(dims, values, about)
-
-
 def _table(
     model: ModelSpec,
     mappings: WaferGrid,
@@ -273,27 +263,23 @@ def _table(
         "fits": verdicts == 0,
         "status": verdicts.astype(np.int8),
     }
-    columns = {it.name: _labelled(it, found[it.name], DIMS) for it in ROW_VARIABLES}
-    columns |= {name: _labelled(VARIABLES[name], data, DIMS) for name, data in extra.items()}
+    columns = {it.name: labelled(it, found[it.name], DIMS) for it in ROW_VARIABLES}
+    columns |= {name: labelled(VARIABLES[name], data, DIMS) for name, data in extra.items()}
     columns["bottleneck"].attrs |= flags((*BOTTLENECKS, "none"))
     columns["status"].attrs |= flags(STATUS)
     return Table(
         columns,
         _coordinates(mappings, rows, phases),
-        {
-            "Conventions": "CF-1.11",
-            "schema_version": SCHEMA_VERSION,
-            "title": f"{model.name} on meshes of cores",
-            "source": f"perfmodel {__version__}",
-            "model": model.name,
-            "provenance": json.dumps(
-                {
-                    "model": dataclasses.asdict(model),
-                    "hardware": {row.name: row.to_dict() for row in rows},
-                    "versions": versions("numpy", "numba"),
-                }
-            ),
-        },
+        described(
+            f"{model.name} on meshes of cores",
+            SCHEMA_VERSION,
+            model=model.name,
+            provenance={
+                "model": dataclasses.asdict(model),
+                "hardware": {row.name: row.to_dict() for row in rows},
+                "versions": versions("numpy", "numba"),
+            },
+        ),
         dict(zip(DIMS, (len(mappings), len(rows), len(phases)), strict=True)),
     )
 
@@ -339,7 +325,7 @@ def _add_parts(table: Table, parts: WaferParts, times: Floats, head: bool) -> No
         "part_macs": named["useful_macs"],
     }
     for item in PART_VARIABLES:
-        table[item.name] = _labelled(item, data[item.name], PART_DIMS)
+        table[item.name] = labelled(item, data[item.name], PART_DIMS)
     layer_of = np.repeat(np.arange(len(parts.layer_names)), np.diff(first))[:count]
     counts = np.append(parts.counts, 1.0)[layer_of]
     table.coords["part"] = Column(

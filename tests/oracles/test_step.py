@@ -751,6 +751,7 @@ def closed(case, device, network, *, dtype: Any = np.float64):
     for i, row in enumerate(case["strategies"]):  # each a family of its own
         for name in set(columns.STRATEGY.names) & {*row, "data_ranks"}:
             families[name][i] = row[{"data_ranks": "data"}.get(name, name)]
+    families.schedule = 1 << families.schedule  # GPIPE, ONE_F_ONE_B, INTERLEAVED
     families.number = families.first = np.arange(families.size)
     families.behind, families.waits = families.first + 1, -1
     batch = np.array([row["global_batch"] for row in case["strategies"]], np.int64)

@@ -1,19 +1,20 @@
-"""Columns for xarray that are made when somebody looks at them: texts of codes, stored numbers."""
+"""Arrays for xarray that are decoded or read at the first look: texts of codes, stored numbers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
-if TYPE_CHECKING:
-    from perfmodel.base.table import Column
+Read = Callable[[Mapping[str, NDArray[np.intp]]], NDArray[Any]]
+"""Reads and decodes an array at positions of some of its dimensions."""
 
 
-class _Spoken(BackendArray):
+class _Decoded(BackendArray):
     """What codes stand for, one object per choice and not one per row."""
 
     def __init__(self, codes: NDArray[Any], known: NDArray[np.object_]) -> None:
@@ -31,9 +32,10 @@ class _Spoken(BackendArray):
 class _Stored(BackendArray):
     """What is read from a file, which is closed again at once."""
 
-    def __init__(self, column: Column, shape: tuple[int, ...]) -> None:
-        self.column, self.shape = column, shape
-        self.dtype = column.decoded(np.empty(0, column.stored_dtype)).dtype
+    def __init__(
+        self, dims: Sequence[str], shape: tuple[int, ...], dtype: np.dtype[Any], read: Read
+    ) -> None:
+        self.dims, self.shape, self.dtype, self.read = dims, shape, dtype, read
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         support = indexing.IndexingSupport.OUTER
@@ -42,16 +44,19 @@ class _Stored(BackendArray):
     def _read(self, key: tuple[Any, ...]) -> NDArray[Any]:
         positions = {
             dim: np.atleast_1d(np.arange(size)[at])
-            for dim, size, at in zip(self.column.dims, self.shape, key, strict=True)
+            for dim, size, at in zip(self.dims, self.shape, key, strict=True)
             if not (isinstance(at, slice) and at == slice(None))
         }
-        values = self.column.decoded(self.column.take(positions).values)
+        values = self.read(positions)
         return values[tuple(0 if isinstance(at, int | np.integer) else slice(None) for at in key)]
 
 
-def numbers_of(column: Column, shape: tuple[int, ...]) -> Any:
-    """Return the numbers of a stored column, for `xarray.Variable`; they are read when used."""
-    return indexing.MemoryCachedArray(indexing.LazilyIndexedArray(_Stored(column, shape)))
+def numbers_of(
+    dims: Sequence[str], shape: tuple[int, ...], dtype: np.dtype[Any], read: Read
+) -> Any:
+    """Return a stored column's numbers, for `xarray.Variable`; `read` is called when used."""
+    stored = _Stored(dims, shape, dtype, read)
+    return indexing.MemoryCachedArray(indexing.LazilyIndexedArray(stored))
 
 
 def texts_of(codes: NDArray[Any], known: NDArray[np.object_]) -> Any:
@@ -63,4 +68,4 @@ def texts_of(codes: NDArray[Any], known: NDArray[np.object_]) -> Any:
     known : ndarray of object, shape (choices,)
         Texts by code.
     """
-    return indexing.MemoryCachedArray(indexing.LazilyIndexedArray(_Spoken(codes, known)))
+    return indexing.MemoryCachedArray(indexing.LazilyIndexedArray(_Decoded(codes, known)))
