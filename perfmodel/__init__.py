@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from perfmodel.store.datasets import open_results
     from perfmodel.store.difference import difference, matched
     from perfmodel.store.files import save_results
-    from perfmodel.store.results import best, pareto
-    from perfmodel.store.scaling import scaling
+    from perfmodel.store.results import best, pareto, scaling
     from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
     from perfmodel.sweeps.kept import sweep
     from perfmodel.sweeps.serving import serve
@@ -89,7 +88,7 @@ _HOMES = {
     "projected_traces": "perfmodel.workloads.export.chakra",
     "projected_workload": "perfmodel.workloads.export.workload",
     "save_results": "perfmodel.store.files",
-    "scaling": "perfmodel.store.scaling",
+    "scaling": "perfmodel.store.results",
     "search": "perfmodel.searches.search",
     "sensitivity": "perfmodel.analysis.sensitivity",
     "serve": "perfmodel.sweeps.serving",
