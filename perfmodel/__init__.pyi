@@ -63,7 +63,7 @@ from perfmodel.store.results import (
 from perfmodel.store.results import (
     pareto as pareto,
 )
-from perfmodel.store.scaling import scaling as scaling
+from perfmodel.store.results import scaling as scaling
 from perfmodel.strategy.enumerate import (
     strategies_from_rows as strategies_from_rows,
 )

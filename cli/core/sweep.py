@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from perfmodel.model.build import ModelSpec
     from perfmodel.sweeps.blocks import BlockSweep
     from perfmodel.sweeps.several import Problems
+    from perfmodel.sweeps.stored import Tally
     from perfmodel.sweeps.sweep import Problem
-    from perfmodel.sweeps.winners import Tally
 
 SHOWN_ROWS = 20
 # What results are shown apart by; devices have a table of their own.
@@ -198,8 +198,7 @@ def sweep_command(
 
     from perfmodel.store.cost import unknown_costs
     from perfmodel.store.files import check_results_path, stored_size
-    from perfmodel.sweeps.stored import check_stored_path
-    from perfmodel.sweeps.winners import tally
+    from perfmodel.sweeps.stored import check_stored_path, tally
 
     found: Problems | BlockSweep
     specs, rows, values, software = named(model, reading, hardware, framework, settings, swept)
@@ -275,8 +274,8 @@ def _at_once(
     from perfmodel.store.files import save_results
     from perfmodel.store.results import decide_safely
     from perfmodel.sweeps.several import enumerate_problems
+    from perfmodel.sweeps.stored import tally
     from perfmodel.sweeps.sweep import sweep_problems
-    from perfmodel.sweeps.winners import tally
 
     rows, devices = asked["hardware"], asked["devices"]
     start = time.perf_counter()
@@ -315,7 +314,7 @@ def _best_alone(
     from perfmodel.store.files import save_results
     from perfmodel.sweeps.ranking import objectives_of, rank_problems
     from perfmodel.sweeps.several import enumerate_problems
-    from perfmodel.sweeps.winners import ranked_tally
+    from perfmodel.sweeps.stored import ranked_tally
 
     rows, (top, by, pareto) = asked["hardware"], wanted
     names = [name.strip() for name in pareto.split(",")] if pareto else []
@@ -429,7 +428,7 @@ def _document(
 
 
 def _scaling_document(table: Table) -> dict[str, Any]:
-    from perfmodel.store.scaling import scaling
+    from perfmodel.store.results import scaling
 
     kind = table.attrs.get("scaling")
     return {"scaling": {"kind": kind, "rows": _numbered(table, scaling(table))}} if kind else {}
@@ -452,8 +451,7 @@ def _print_summary(
 ) -> None:
     from perfmodel.base.units import format_si
     from perfmodel.cli.shared.tables import print_scaling, print_strategies, variable_title
-    from perfmodel.store.results import best, best_of_each, column
-    from perfmodel.store.scaling import scaling
+    from perfmodel.store.results import best, best_of_each, column, scaling
     from perfmodel.strategy.rules import STATUS_NAMES, STATUS_REASONS
 
     named = [f"{it.name}, {format_si(float(it.parameter_count()))} parameters" for it in models]

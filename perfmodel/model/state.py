@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from perfmodel.base.precisions import ATTENTION_PRECISIONS, FORMATS
 from perfmodel.model.attention import AttentionSpec
-from perfmodel.model.checks import check_choice, check_size
 from perfmodel.model.layers import LayerSpec, Mixer
+from perfmodel.model.pieces import check_choice, check_size
 from perfmodel.model.recurrence import RecurrenceSpec
 
 if TYPE_CHECKING:

@@ -26,8 +26,7 @@ from perfmodel.base.table import Table
 from perfmodel.base.variables import RATE, SEARCHED_BY
 from perfmodel.searches.search_run import SearchRun
 from perfmodel.software.framework import Framework
-from perfmodel.store.ranked import Ranked
-from perfmodel.store.results import LARGER_IS_BETTER, best, check_top
+from perfmodel.store.results import LARGER_IS_BETTER, Ranked, best, check_top
 from perfmodel.strategy.factors import Space, strategy_space
 from perfmodel.sweeps.several import combinations, named, none_possible
 

@@ -17,8 +17,7 @@ from perfmodel.serving.enumerate import load_grid, serving_grid
 from perfmodel.serving.grid import DeploymentGrid, LoadGrid
 from perfmodel.serving.project import Prepared, close, context_too_long, prepare
 from perfmodel.serving.rules import worker_devices
-from perfmodel.store.ranked import Ranked
-from perfmodel.store.results import LARGER_IS_BETTER, rows
+from perfmodel.store.results import LARGER_IS_BETTER, Ranked, rows
 from perfmodel.sweeps.serving import serve_table
 from perfmodel.sweeps.sweep import hardware_rows
 

@@ -15,7 +15,7 @@ from perfmodel.base.memory import check_memory
 from perfmodel.base.provenance import record_of
 from perfmodel.base.serving_variables import TIME_COMPONENTS
 from perfmodel.base.table import Column, Table
-from perfmodel.store.numbers import or_single
+from perfmodel.store.netcdf import or_single
 from perfmodel.store.subject import SERVING, subject_of
 from perfmodel.training import cost
 

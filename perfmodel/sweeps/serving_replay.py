@@ -18,8 +18,7 @@ from perfmodel.serving.project import prepare
 from perfmodel.serving.replay import lacks_room, replay_trace
 from perfmodel.serving.requests import RequestTrace
 from perfmodel.serving.rules import CACHE_BELOW_ONE_REQUEST, CONTEXT_TOO_LONG, VALID
-from perfmodel.sweeps.serving import DIMS, serve_table
-from perfmodel.sweeps.serving_blocks import Block, ServedGrid
+from perfmodel.sweeps.serving import DIMS, Block, ServedGrid, serve_table
 from perfmodel.sweeps.sweep import hardware_rows
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from perfmodel.base.variables import (
 from perfmodel.hwprofiles.paths import row_names, unit_of
 from perfmodel.model.build import ModelSpec
 from perfmodel.software.framework import Framework, load_framework
-from perfmodel.store.numbers import narrow, narrow_kind, number_type, or_single
+from perfmodel.store.netcdf import narrow, narrow_kind, number_type, or_single
 from perfmodel.strategy.families import families_of
 from perfmodel.strategy.grid import FIELDS, StrategyGrid, attended_lengths
 from perfmodel.strategy.rules import PRECISION_UNSUPPORTED, STATUS_NAMES, VALID
@@ -101,7 +101,7 @@ def sweep_problems(
     StrategyError
         No strategy or no hardware given, or more than memory holds.
     DataError
-        As of `perfmodel.store.numbers.number_type`.
+        As of `perfmodel.store.netcdf.number_type`.
     """
     from perfmodel.kernels.work import expect
 

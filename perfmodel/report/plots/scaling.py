@@ -17,7 +17,7 @@ from perfmodel.report.plots.figure import Plot
 from perfmodel.report.plots.names import full_name
 from perfmodel.report.plots.placing import Wanted, inner_size, placed
 from perfmodel.report.plots.sizes import Paper
-from perfmodel.store.scaling import GROUPS, scaling
+from perfmodel.store.results import GROUPS, scaling
 from perfmodel.store.subject import TRAINING
 
 SHARES = (0.62, 0.38)

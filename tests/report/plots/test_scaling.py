@@ -6,7 +6,7 @@ import pytest
 
 import perfmodel
 from perfmodel.report.plots.describe import Line, Points
-from perfmodel.store.scaling import scaling
+from perfmodel.store.results import scaling
 
 
 def test_curves_are_those_of_scaling_and_the_ideal_grows_with_devices(growing):
