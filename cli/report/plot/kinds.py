@@ -262,8 +262,8 @@ def figure_command(kind: str) -> click.Command:
     def run(result: str, output: str, data: str | None, as_json: bool, **given: Any) -> None:
         from perfmodel.base.files import check_writable
         from perfmodel.base.variables import SCHEMA_VERSION
+        from perfmodel.report.plots.figure import check_saving
         from perfmodel.report.plots.kinds import plot
-        from perfmodel.report.plots.saving import check_saving
 
         check_saving(output)
         check_writable(output)
