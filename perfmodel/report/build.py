@@ -152,7 +152,7 @@ def page_html(
         HTML. The same document gives the same text.
     """
     data = "" if found is None else _embedded(found)
-    title = "perfmodel" if found is None else str(found["title"])
+    title = "perfmodel" if found is None else str(found["title"]) or f"perfmodel: {found['kind']}"
     holes = {
         "policy": html.escape(policy, quote=True),
         "title": html.escape(title),

@@ -39,8 +39,8 @@ import numpy as np
 
 from perfmodel._version import __version__
 from perfmodel.base.errors import DataError
-from perfmodel.report.kept import columns_of, selected, spoken
 from perfmodel.report.kinds import SERVING, SLOWEST_FIRST, TRAINING, title_of
+from perfmodel.report.packing import columns_of, selected, spoken
 from perfmodel.report.population import Population, joined
 from perfmodel.report.sources import Source, distinct, opened
 from perfmodel.report.timelines.pipeline import drawn_pipeline

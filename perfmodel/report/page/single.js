@@ -78,5 +78,5 @@ const parts = figure.panels.map((panel) => {
   return cells ? tableOf(panel, cells) : drawnPanel(panel, (INCH * figure.height * panel.height) / total);
 });
 const legend = h("div", { class: "legend" }, keys(figure.panels.flatMap((it) => it.marks)));
-document.getElementById("page").replaceChildren(h("main", { class: "single", style: { width: `${INCH * figure.width}px` } }, h(figure.title ? "h1" : "p", {}, figure.title), parts, legend, figure.notes.map((it) => h("p", { class: "note" }, it))));
+document.getElementById("page").replaceChildren(h("main", { class: "single", style: { width: `${INCH * figure.width}px` } }, figure.title && h("h1", {}, figure.title), parts, legend, figure.notes.map((it) => h("p", { class: "note" }, it))));
 document.documentElement.dataset.ready = "yes";

@@ -345,9 +345,7 @@ class Plot:
             if temporary.suffix.lower() == PAGE:
                 from perfmodel.report.build import page_html
 
-                about = self.described()
-                about["title"] = about["title"] or f"perfmodel: {self.kind}"
-                text = page_html(about, start="single", theme="light")
+                text = page_html(self.described(), start="single", theme="light")
                 temporary.write_text(text, encoding="utf-8")
             else:
                 from perfmodel.report.plots.draw_matplotlib import write

@@ -27,8 +27,10 @@ from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, KINDS, 
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
 from perfmodel.report.timelines.memory import Held, Memory
-from perfmodel.report.timelines.passes import COMPONENT, DEPTHS, WORDS
 from perfmodel.report.timelines.schedule import (
+    COMPONENT,
+    DEPTHS,
+    WORDS,
     Closed,
     Passes,
     Schedule,
@@ -153,7 +155,7 @@ class StepTimeline:
         Stages of the pipeline.
     names : tuple of str
     depth : str
-        Of `perfmodel.report.timelines.passes.DEPTHS`.
+        Of `perfmodel.report.timelines.schedule.DEPTHS`.
     drawn_sends, drawn_work : float
         Share of the time of sends, and of passes, with which stages but the slowest are drawn, so
         that all ends with the step [1] (`perfmodel.report.timelines.schedule.Schedule`).

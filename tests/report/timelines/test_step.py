@@ -7,8 +7,8 @@ import pytest
 
 from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.base.variables import TIME_COMPONENTS
-from perfmodel.report.timelines.passes import DEPTHS
 from perfmodel.report.timelines.pipeline import NO_PASS, pipeline_picture
+from perfmodel.report.timelines.schedule import DEPTHS
 from perfmodel.report.timelines.step import PASSES, step_timeline
 from tests.workloads.export.cases import CASES
 from tests.workloads.formats.trace_events import check_events, read_events, sums_by_category
