@@ -18,7 +18,7 @@ from perfmodel.base.table import Table
 from perfmodel.report.build import page_html
 from perfmodel.report.document import PICTURES, NothingSelected, document
 from perfmodel.report.packing import EFFORT
-from perfmodel.report.results import population_of
+from perfmodel.report.rows import population_of
 from perfmodel.report.server.question import SERVING, ControlError, Question, blamed_on
 
 if TYPE_CHECKING:

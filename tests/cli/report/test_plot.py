@@ -6,7 +6,7 @@ import csv
 
 import pytest
 
-from perfmodel.cli.report.plot.kinds import OPTIONS, PAGES
+from perfmodel.cli.report.plot import OPTIONS, PAGES
 from perfmodel.report.plots.kinds import KINDS
 from tests.cli.running import assert_one_line, document, run
 

@@ -1,4 +1,4 @@
-"""``perfmodel plot pareto``, ``breakdown`` and the others, made of `KINDS`.
+"""``perfmodel plot``: figures of results and of workloads.
 
 What figures are and which options they have is said by `perfmodel.report.plots.kinds`; here stand
 the options' and the pages' texts.
@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from perfmodel.base.variables import RATE
-from perfmodel.cli.group import Command
+from perfmodel.cli.group import Command, CommandGroup, add_commands_of_wings
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.printing import activity, print_json, remark
 from perfmodel.cli.shared.types import WholeRange
@@ -262,8 +262,8 @@ def figure_command(kind: str) -> click.Command:
     def run(result: str, output: str, data: str | None, as_json: bool, **given: Any) -> None:
         from perfmodel.base.files import check_writable
         from perfmodel.base.variables import SCHEMA_VERSION
+        from perfmodel.report.plots.figure import check_saving
         from perfmodel.report.plots.kinds import plot
-        from perfmodel.report.plots.saving import check_saving
 
         check_saving(output)
         check_writable(output)
@@ -299,3 +299,26 @@ def figure_command(kind: str) -> click.Command:
 
 COMMANDS = [figure_command(kind) for kind in KINDS]
 """One for every kind of figure."""
+
+
+@click.group("plot", cls=CommandGroup, short_help="Draw figures of results and workloads.")
+def plot_group() -> None:
+    """Draw figures for papers: SVG, PDF or PNG, or a page to point and zoom in.
+
+    RESULT is what other commands wrote with -o. Colours can be told apart whatever one's colour
+    vision; text stays text. What a caption should say is printed on stderr.
+
+    \b
+    Examples:
+      perfmodel plot pareto sweep.nc -o pareto.svg
+      perfmodel plot breakdown sweep.nc --each hardware -o breakdown.pdf
+      perfmodel plot heatmap sweep.nc --x tp --y pp --where 'hardware == "dgx-h100"'
+      perfmodel plot wafer out/ --step decode0 --operation wkv_a -o wkv_a.png
+
+    Networks are drawn by 'perfmodel topology plot'. docs/plots.md shows one of each.
+    """
+
+
+for command in COMMANDS:
+    plot_group.add_command(command)
+add_commands_of_wings(plot_group)
