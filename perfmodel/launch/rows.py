@@ -15,6 +15,7 @@ from perfmodel.launch.describe import Launch
 from perfmodel.launch.served import Workers, workers_of
 from perfmodel.model.presets import hub_names
 from perfmodel.model.record import model_from_record
+from perfmodel.serving.fields import is_closed_loop
 from perfmodel.software.framework import framework_of_record
 from perfmodel.strategy.fields import FIELDS
 
@@ -100,7 +101,7 @@ def served_lines(row: Mapping[str, Any], model: str, chosen: str) -> list[str]:
     """Return lines that say which operating point was chosen, and what is projected of it."""
     load = (
         f"{row['concurrency']:g} requests under way"
-        if row["concurrency"]
+        if is_closed_loop(row)
         else f"{row['arrival_rate']:g} requests/s"
     )
     return [
