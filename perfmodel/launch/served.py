@@ -33,6 +33,7 @@ from perfmodel.launch.served_tables import (
 from perfmodel.launch.settings import Keys, Settings
 from perfmodel.launch.text import format_command, format_comment, format_yaml, heredocs, parse_yaml
 from perfmodel.model.presets import hub_names
+from perfmodel.serving.fields import is_closed_loop
 from perfmodel.software.engine import SPELLINGS, load_engine
 
 LARGEST = 2**22  # B of a launch file
@@ -99,7 +100,7 @@ def served_lines(row: Mapping[str, Any], model: str, chosen: str) -> list[str]:
     """Return lines that say which operating point was chosen, and what is projected of it."""
     load = (
         f"{row['concurrency']:g} requests under way"
-        if row["concurrency"]
+        if is_closed_loop(row)
         else f"{row['arrival_rate']:g} requests/s"
     )
     return [

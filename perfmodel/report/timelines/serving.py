@@ -199,7 +199,7 @@ def serving_timeline(
     from perfmodel.kernels.work import kernel_work
 
     tables, deployments, block_bytes = _ready(grid, loads, hardware, routing)
-    if loads["arrival_rate"][0] > 0.0:
+    if not loads.is_closed_loop[0]:
         raise StrategyError(
             "a rate of arrivals is closed in formulas, without passes; a timeline takes "
             "--concurrency, or a trace (--replay)"
