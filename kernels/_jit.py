@@ -211,16 +211,11 @@ def cache_folder() -> str:
     from importlib.metadata import version
     from pathlib import Path
 
-    from perfmodel.base.serving_variables import ROW_VARIABLES
-    from perfmodel.base.variables import STEP_VARIABLES
-
     digest = hashlib.sha256(f"{version('numba')} {whole_programs()}".encode())
     here = Path(__file__).resolve().parent
     for source in sorted(here.rglob("*.py")):
         name = source.relative_to(here).as_posix()
         digest.update(name.encode() + b"\0" + source.read_bytes())
-    rows = [item.name for item in (*STEP_VARIABLES, *ROW_VARIABLES)]
-    digest.update(" ".join(rows).encode())
     user = Path(os.path.expanduser("~"), ".cache")
     named = [os.environ.get(name, "") for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")]
     roots = [Path(name) for name in (*named, str(user)) if os.path.isabs(name)][:1]

@@ -26,8 +26,8 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from perfmodel.base.variables import STEP_VARIABLES
 from perfmodel.hwprofiles import load_hardware
+from perfmodel.kernels.variables import STEP_VARIABLES
 from perfmodel.model.build import dense_model, moe_model
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import load_framework

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.errors import PerfModelError
-from perfmodel.base.variables import MEMORY_COMPONENTS
 from perfmodel.hwprofiles import load_hardware
+from perfmodel.kernels.variables import MEMORY_COMPONENTS
 from perfmodel.measured.compare import compare_file, statistics
 from perfmodel.measured.kinds.memory import BELOW, KIND
 from perfmodel.measured.rows import ComparedRow, MeasuredRow

@@ -11,7 +11,6 @@ import click
 from perfmodel._version import __version__
 from perfmodel.base.errors import DataError
 from perfmodel.base.options import refuse_unused
-from perfmodel.base.variables import RATE
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import load_rows, load_software, of_hardware
@@ -26,6 +25,7 @@ from perfmodel.cli.shared.models import READING, model_option, say_remarks
 from perfmodel.cli.shared.picked import SWEPT, given_options, pick_options, picked_row
 from perfmodel.cli.shared.printing import print_json, remark
 from perfmodel.cli.shared.served_launch import SERVERS
+from perfmodel.kernels.variables import RATE
 from perfmodel.launch.software import MODULES
 from perfmodel.strategy.fields import FIELDS
 
@@ -162,7 +162,7 @@ def _launch_servers(
     as_json: bool,
 ) -> None:
     """Write the commands that start the workers of a deployment."""
-    from perfmodel.base.variables import SCHEMA_VERSION
+    from perfmodel.kernels.variables import SCHEMA_VERSION
     from perfmodel.launch.served import find_server, format_served, pools_of_row, served_lines
     from perfmodel.launch.software import chosen_by
     from perfmodel.software.engine import load_engine
@@ -270,7 +270,7 @@ def _hardware(name: str, settings: Mapping[str, Any]) -> Hardware:
 
 
 def _document(software: str, launch: Launch, notes: list[str]) -> dict[str, Any]:
-    from perfmodel.base.variables import SCHEMA_VERSION
+    from perfmodel.kernels.variables import SCHEMA_VERSION
 
     return {
         "schema_version": SCHEMA_VERSION,

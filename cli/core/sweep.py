@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfmodel.base.errors import HardwareError, StrategyError
-from perfmodel.base.variables import RATE
 from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.blocks import block_options, run_blocks
@@ -36,6 +35,7 @@ from perfmodel.cli.shared.printing import (
 from perfmodel.cli.shared.spaces import named, space_options, top_option
 from perfmodel.cli.shared.types import WholeRange
 from perfmodel.cli.shared.workers import check_one
+from perfmodel.kernels.variables import RATE
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table

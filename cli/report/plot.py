@@ -10,11 +10,11 @@ from typing import Any
 
 import click
 
-from perfmodel.base.variables import RATE
 from perfmodel.cli.group import Command, CommandGroup, add_commands_of_wings
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.printing import activity, print_json, remark
 from perfmodel.cli.shared.types import WholeRange
+from perfmodel.kernels.variables import RATE
 from perfmodel.report.plots.kinds import KINDS
 
 SHOWN, SELECTION = "What is shown", "Selection"
@@ -261,7 +261,7 @@ def figure_command(kind: str) -> click.Command:
 
     def run(result: str, output: str, data: str | None, as_json: bool, **given: Any) -> None:
         from perfmodel.base.files import check_writable
-        from perfmodel.base.variables import SCHEMA_VERSION
+        from perfmodel.kernels.variables import SCHEMA_VERSION
         from perfmodel.report.plots.figure import check_saving
         from perfmodel.report.plots.kinds import plot
 

@@ -10,9 +10,6 @@ import click
 
 from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.base.options import refuse_unused
-from perfmodel.base.serving_variables import TIME_COMPONENTS as PASS_COMPONENTS
-from perfmodel.base.serving_variables import VARIABLES as SERVED
-from perfmodel.base.variables import RATE, TIME_COMPONENTS
 from perfmodel.cli.core.diff.sides import file_of
 from perfmodel.cli.core.project import load_problem, project_row, warn_if_too_large
 from perfmodel.cli.group import Command
@@ -22,6 +19,9 @@ from perfmodel.cli.shared.models import READING, tuned_model_option
 from perfmodel.cli.shared.picked import SWEPT, given_options, pick_options, picked_row
 from perfmodel.cli.shared.printing import heading, percent, print_json, remark, say, share, table
 from perfmodel.cli.shared.types import WholeRange
+from perfmodel.kernels.serving.variables import TIME_COMPONENTS as PASS_COMPONENTS
+from perfmodel.kernels.serving.variables import VARIABLES as SERVED
+from perfmodel.kernels.variables import RATE, TIME_COMPONENTS
 from perfmodel.strategy.fields import FIELDS
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def write_tracks(output: str | None, write: Callable[[str], int]) -> dict[str, A
 
 def step_document(step: StepTimeline) -> dict[str, Any]:
     """Return a step's timeline in numbers, for JSON."""
-    from perfmodel.base.variables import SCHEMA_VERSION
+    from perfmodel.kernels.variables import SCHEMA_VERSION
 
     return {
         "schema_version": SCHEMA_VERSION,
@@ -124,7 +124,7 @@ def print_step(step: StepTimeline) -> None:
 
 def served_document(found: ServingTimeline) -> dict[str, Any]:
     """Return the timeline of a served model in numbers, for JSON."""
-    from perfmodel.base.serving_variables import SCHEMA_VERSION
+    from perfmodel.kernels.serving.variables import SCHEMA_VERSION
 
     return {
         "schema_version": SCHEMA_VERSION,
@@ -369,8 +369,8 @@ def _show_pipeline(
     as_json: bool,
 ) -> None:
     """Show the passes of a pipeline alone."""
-    from perfmodel.base.variables import SCHEMA_VERSION
     from perfmodel.cli.shared.pipelines import pipeline_document, print_pipeline
+    from perfmodel.kernels.variables import SCHEMA_VERSION
     from perfmodel.report.timelines.pipeline import pipeline_tracks
     from perfmodel.training.project import framework_of_run
     from perfmodel.training.timeline import pipeline_timeline

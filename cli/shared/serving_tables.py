@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.base.serving_variables import (
+from perfmodel.cli.shared.printing import heading, percent, say, share, table
+from perfmodel.cli.shared.tables import decimals_for
+from perfmodel.kernels.serving.variables import (
     ALIASES,
     COSTS,
     QUANTILES,
     SCHEMA_VERSION,
     VARIABLES,
 )
-from perfmodel.base.variables import RATE
-from perfmodel.cli.shared.printing import heading, percent, say, share, table
-from perfmodel.cli.shared.tables import decimals_for
+from perfmodel.kernels.variables import RATE
 from perfmodel.serving.fields import DEPLOYMENT_FIELDS, ENGINE_LIMITS, LOAD_FIELDS
 
 if TYPE_CHECKING:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.base.variables import (
+from perfmodel.cli.shared.printing import heading, percent, say, share, strategy_label, table
+from perfmodel.kernels.variables import (
     COSTS,
     MEMORY_COMPONENTS,
     SCHEMA_VERSION,
     TIME_COMPONENTS,
     VARIABLES,
 )
-from perfmodel.cli.shared.printing import heading, percent, say, share, strategy_label, table
 from perfmodel.strategy.fields import FIELDS, OFFLOAD, OFFLOAD_TO
 
 if TYPE_CHECKING:

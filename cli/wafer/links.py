@@ -104,8 +104,8 @@ def collective_command(
     and messages one after the other. One user of the mesh; see docs/meshes.md.
     """
     from perfmodel.base.units import format_size, format_time
-    from perfmodel.base.variables import SCHEMA_VERSION
     from perfmodel.hwprofiles import load_mesh
+    from perfmodel.kernels.variables import SCHEMA_VERSION
     from perfmodel.kernels.wafer.reduce import ALGORITHMS
     from perfmodel.wafer.collectives import mesh_collective_times
 

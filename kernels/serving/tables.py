@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.serving_variables import ROW_VARIABLES
-from perfmodel.base.variables import row_numbers
+from perfmodel.kernels.serving.variables import ROW_VARIABLES
+from perfmodel.kernels.variables import row_numbers
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

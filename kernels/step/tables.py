@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perfmodel.base.variables import STEP_VARIABLES, row_numbers
+from perfmodel.kernels.variables import STEP_VARIABLES, row_numbers
 
 # What a part of the model costs per micro-batch, and what a stage of such parts does.
 _SUMMED = [

@@ -12,7 +12,7 @@ from perfmodel.base.errors import HardwareError, StrategyError
 from perfmodel.base.pipelines import BIDIRECTIONAL
 from perfmodel.base.precisions import PRECISIONS
 from perfmodel.base.units import format_si
-from perfmodel.base.variables import STEP_ROWS, STEP_VARIABLES
+from perfmodel.kernels.variables import STEP_ROWS, STEP_VARIABLES
 from perfmodel.model.build import ModelSpec
 from perfmodel.operations.operations import (
     Attention,

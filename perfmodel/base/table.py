@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from perfmodel._version import __version__
 from perfmodel.base.errors import DataError
-from perfmodel.base.variables import Variable
+from perfmodel.kernels.variables import Variable
 
 if TYPE_CHECKING:
     import xarray as xr

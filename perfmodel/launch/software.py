@@ -16,7 +16,7 @@ from perfmodel.base.files import read_text
 from perfmodel.base.provenance import record_of
 from perfmodel.base.table import Table
 from perfmodel.base.units import format_gib, format_time
-from perfmodel.base.variables import RATE
+from perfmodel.kernels.variables import RATE
 from perfmodel.launch.describe import Launch, settled
 from perfmodel.launch.table import holds, refuse
 from perfmodel.launch.text import format_comment, format_toml, format_yaml

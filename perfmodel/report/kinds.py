@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from perfmodel.base import serving_variables, variables
-from perfmodel.base.variables import RATE
+from perfmodel.kernels import variables
+from perfmodel.kernels.serving import variables as serving_variables
+from perfmodel.kernels.variables import RATE
 from perfmodel.wafer import variables as wafer_variables
 
 Pairs = tuple[tuple[str, str], ...]

@@ -15,7 +15,7 @@ from perfmodel.base.errors import DataError
 from perfmodel.base.expression import evaluate_mask
 from perfmodel.base.files import read_text
 from perfmodel.base.table import Column, Table
-from perfmodel.base.variables import TIME_COMPONENTS
+from perfmodel.kernels.variables import TIME_COMPONENTS
 from perfmodel.report.kinds import (
     COMPARISON,
     LAYERS,

@@ -11,7 +11,7 @@ import numpy as np
 
 from perfmodel.base.columns import Flags, Floats, Integers
 from perfmodel.base.errors import StrategyError, did_you_mean
-from perfmodel.base.serving_variables import ALIASES, ROW_VARIABLES, VARIABLES
+from perfmodel.kernels.serving.variables import ALIASES, ROW_VARIABLES, VARIABLES
 from perfmodel.model.presets import load_model
 from perfmodel.serving.enumerate import load_grid, serving_grid
 from perfmodel.serving.grid import DeploymentGrid, LoadGrid

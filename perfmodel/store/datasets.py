@@ -10,7 +10,7 @@ import xarray as xr
 
 from perfmodel.base.errors import DataError
 from perfmodel.base.table import Table
-from perfmodel.base.variables import RATE
+from perfmodel.kernels.variables import RATE
 from perfmodel.store import cost, results
 from perfmodel.store.difference import difference
 from perfmodel.store.results import scaling

@@ -15,9 +15,9 @@ from perfmodel.base.columns import plain_values
 from perfmodel.base.errors import DataError, HardwareError, did_you_mean
 from perfmodel.base.expression import evaluate_mask
 from perfmodel.base.files import user_path
-from perfmodel.base.serving_variables import MEMORY_VARIABLES, ROW_VARIABLES
 from perfmodel.base.table import Column, Table, from_xarray
-from perfmodel.base.variables import COST_VARIABLES, RATE, STEP_VARIABLES, larger_is_better
+from perfmodel.kernels.serving.variables import MEMORY_VARIABLES, ROW_VARIABLES
+from perfmodel.kernels.variables import COST_VARIABLES, RATE, STEP_VARIABLES, larger_is_better
 from perfmodel.store.subject import TRAINING, subject_of
 
 if TYPE_CHECKING:

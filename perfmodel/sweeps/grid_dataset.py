@@ -20,9 +20,9 @@ from perfmodel.base.memory import check_memory
 from perfmodel.base.precisions import rate_format
 from perfmodel.base.provenance import versions
 from perfmodel.base.table import Column, Table, described, flags
-from perfmodel.base.variables import Variable
 from perfmodel.hwprofiles import Hardware
 from perfmodel.hwprofiles.paths import row_names, unit_of
+from perfmodel.kernels.variables import Variable
 from perfmodel.sweeps.trust import add_trust
 
 SCHEMA_VERSION = "1.0"

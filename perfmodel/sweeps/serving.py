@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.memory import check_memory
 from perfmodel.base.provenance import versions
-from perfmodel.base.serving_variables import (
+from perfmodel.base.table import Column, Table, described, flags, labelled
+from perfmodel.base.workers import PIECES, Workers, cut, whole_work
+from perfmodel.hwprofiles.paths import row_names
+from perfmodel.kernels.serving.variables import (
     MEMORY_VARIABLES,
     ROW_VARIABLES,
     SCHEMA_VERSION,
     VARIABLES,
 )
-from perfmodel.base.table import Column, Table, described, flags, labelled
-from perfmodel.base.workers import PIECES, Workers, cut, whole_work
-from perfmodel.hwprofiles.paths import row_names
 from perfmodel.model.presets import load_model
 from perfmodel.serving.enumerate import load_grid, serving_grid
 from perfmodel.serving.fields import DEPLOYMENT_FIELDS, LOAD_FIELDS, UNITS
@@ -194,7 +194,7 @@ def serve(
     -------
     xarray.Dataset
         Dimensions ``deployment``, ``hardware`` and ``load``; variables of
-        `perfmodel.base.serving_variables.VARIABLES`, each with ``units`` and ``long_name``.
+        `perfmodel.kernels.serving.variables.VARIABLES`, each with ``units`` and ``long_name``.
         ``status`` says why there is no answer. Its accessor ``perfmodel`` ranks.
 
     Raises

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.base.serving_variables import ROW_VARIABLES
 from perfmodel.base.table import Column, Table
 from perfmodel.base.workers import PIECES
+from perfmodel.kernels.serving.variables import ROW_VARIABLES
 from perfmodel.serving.enumerate import load_grid
 from perfmodel.serving.grid import DeploymentGrid, LoadGrid
 from perfmodel.serving.project import prepare

@@ -19,8 +19,8 @@ from perfmodel.base.errors import DataError, PerfModelError
 from perfmodel.base.files import not_written
 from perfmodel.base.provenance import source_digest
 from perfmodel.base.table import Column, Table
-from perfmodel.base.variables import RATE
 from perfmodel.base.workers import Workers
+from perfmodel.kernels.variables import RATE
 from perfmodel.store.files import check_results_path
 from perfmodel.store.netcdf import read_netcdf
 from perfmodel.store.results import GROUPS

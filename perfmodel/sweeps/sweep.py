@@ -15,14 +15,14 @@ from perfmodel.base.errors import StrategyError
 from perfmodel.base.memory import check_memory
 from perfmodel.base.provenance import versions
 from perfmodel.base.table import Column, Table, described, flags, labelled
-from perfmodel.base.variables import (
+from perfmodel.hwprofiles.paths import row_names, unit_of
+from perfmodel.kernels.variables import (
     HOST_MEMORY,
     SCHEMA_VERSION,
     STEP_ROWS,
     STEP_VARIABLES,
     VARIABLES,
 )
-from perfmodel.hwprofiles.paths import row_names, unit_of
 from perfmodel.model.build import ModelSpec
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.store.netcdf import narrow, narrow_kind, number_type, or_single

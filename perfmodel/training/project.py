@@ -222,7 +222,7 @@ def project_grid(
     framework : Framework
     out : ndarray of float64 or float32, shape (variables, strategies)
         Result, in the columns that the families' numbers name; rows as in
-        `perfmodel.base.variables.STEP_VARIABLES`. Times are NaN where the device lacks the
+        `perfmodel.kernels.variables.STEP_VARIABLES`. Times are NaN where the device lacks the
         strategy's precision.
     threads : int, optional
         Threads over chunks of the strategy axis; default: one per core.

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from perfmodel.base.variables import TIME_COMPONENTS
+from perfmodel.kernels.variables import TIME_COMPONENTS
 from tests.how_to import follow, run_perfmodel
 
 RUN = (

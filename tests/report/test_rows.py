@@ -6,7 +6,7 @@ import pytest
 from perfmodel import PerfModelError, best
 from perfmodel.base.errors import DataError
 from perfmodel.base.table import from_xarray
-from perfmodel.base.variables import MEMORY_COMPONENTS, TIME_COMPONENTS
+from perfmodel.kernels.variables import MEMORY_COMPONENTS, TIME_COMPONENTS
 from perfmodel.report.rows import comparison_of, is_comparison, population_of, simulation_of
 
 

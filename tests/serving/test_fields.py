@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfmodel import load_grid
-from perfmodel.base.serving_variables import ALIASES as METRICS
+from perfmodel.kernels.serving.variables import ALIASES as METRICS
 from perfmodel.serving.fields import (
     ALIASES,
     DEGREES,

@@ -13,7 +13,7 @@ import perfmodel
 from perfmodel import load_hardware, load_model, strategy_grid, sweep
 from perfmodel.base import table as tables
 from perfmodel.base.errors import DataError
-from perfmodel.base.variables import MEMORY_COMPONENTS, RATE, TIME_COMPONENTS, VARIABLES
+from perfmodel.kernels.variables import MEMORY_COMPONENTS, RATE, TIME_COMPONENTS, VARIABLES
 from perfmodel.store import results as stored
 from perfmodel.store.datasets import open_results
 from perfmodel.store.files import save_results

@@ -19,8 +19,8 @@ from perfmodel import (
     serving_grid,
 )
 from perfmodel.base.errors import DataError, StrategyError
-from perfmodel.base.serving_variables import ROW_VARIABLES, TIME_COMPONENTS, VARIABLES
 from perfmodel.hwprofiles.trust import KERNELS
+from perfmodel.kernels.serving.variables import ROW_VARIABLES, TIME_COMPONENTS, VARIABLES
 from perfmodel.serving.fields import DEPLOYMENT_FIELDS, LOAD_FIELDS
 from perfmodel.serving.requests import random_trace
 from perfmodel.store.files import save_results

@@ -9,7 +9,6 @@ import click
 
 from perfmodel.base.errors import PerfModelError
 from perfmodel.base.units import counted, format_si, format_time
-from perfmodel.base.variables import PHASES
 from perfmodel.cli.shared.printing import (
     activity,
     detail,
@@ -19,6 +18,7 @@ from perfmodel.cli.shared.printing import (
     share,
     table,
 )
+from perfmodel.kernels.variables import PHASES
 
 if TYPE_CHECKING:
     from perfmodel.workloads.simulation.result import Simulation

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import ModelError
-from perfmodel.base.variables import MEMORY_COMPONENTS
+from perfmodel.kernels.variables import MEMORY_COMPONENTS
 from perfmodel.measured.kind import Further
 from perfmodel.measured.kinds import training
 from perfmodel.measured.kinds.training import Case, TrainingKind

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.base.errors import ModelError, PerfModelError
-from perfmodel.base.variables import MEMORY_COMPONENTS, TIME_COMPONENTS
+from perfmodel.kernels.variables import MEMORY_COMPONENTS, TIME_COMPONENTS
 from perfmodel.measured.kind import Kind
 from perfmodel.measured.row_choices import (
     RECOMPUTE_LEVELS,

@@ -10,7 +10,7 @@ import numpy as np
 from perfmodel.base.errors import DataError
 from perfmodel.base.figures import INK
 from perfmodel.base.table import Table
-from perfmodel.base.variables import MEMORY_COMPONENTS, RATE
+from perfmodel.kernels.variables import MEMORY_COMPONENTS, RATE
 from perfmodel.report.plots.axes import category_axis, number_axis, short_number
 from perfmodel.report.plots.figure import Axis, Bars, Line, Mark, Panel, Paper, Plot, Text
 from perfmodel.report.plots.names import full_name, in_common, names_of, picked

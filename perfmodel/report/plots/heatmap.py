@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError
 from perfmodel.base.table import Table
-from perfmodel.base.variables import RATE
+from perfmodel.kernels.variables import RATE
 from perfmodel.report.plots.axes import (
     category_axis,
     field_words,

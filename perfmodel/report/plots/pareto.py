@@ -9,7 +9,7 @@ import numpy as np
 
 from perfmodel.base.errors import DataError
 from perfmodel.base.table import Table
-from perfmodel.base.variables import RATE
+from perfmodel.kernels.variables import RATE
 from perfmodel.report.plots.axes import Wanted, inner_size, placed, variable_axis
 from perfmodel.report.plots.figure import Line, Panel, Paper, Plot, Points
 from perfmodel.report.plots.names import full_name, groups_of

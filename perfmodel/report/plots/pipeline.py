@@ -10,7 +10,7 @@ from perfmodel.base.errors import DataError
 from perfmodel.base.figures import BLUE, GREEN, ORANGE, PALE, SKY
 from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.base.table import Table
-from perfmodel.base.variables import RATE
+from perfmodel.kernels.variables import RATE
 from perfmodel.report.plots.axes import category_axis, inner_size, number_axis, text_size
 from perfmodel.report.plots.figure import Bars, Panel, Paper, Plot
 from perfmodel.report.plots.names import picked

@@ -14,7 +14,7 @@ from perfmodel.base.figures import GREY, INK, MARKERS, PALETTE
 from perfmodel.base.precisions import rate_format
 from perfmodel.base.table import Table
 from perfmodel.base.units import format_si
-from perfmodel.base.variables import RATE
+from perfmodel.kernels.variables import RATE
 from perfmodel.report.plots.axes import Wanted, inner_size, log_ticks, placed
 from perfmodel.report.plots.figure import Axis, Line, Panel, Paper, Plot, Points, Text
 from perfmodel.report.plots.names import picked

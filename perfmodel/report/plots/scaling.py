@@ -10,7 +10,7 @@ import numpy as np
 from perfmodel.base.errors import DataError
 from perfmodel.base.figures import GREY, MARKERS, PALETTE
 from perfmodel.base.table import Table
-from perfmodel.base.variables import RATE
+from perfmodel.kernels.variables import RATE
 from perfmodel.report.plots.axes import Wanted, inner_size, number_axis, placed
 from perfmodel.report.plots.figure import Axis, Line, Panel, Paper, Plot, Points
 from perfmodel.report.plots.names import full_name

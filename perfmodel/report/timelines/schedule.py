@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.columns import Flags, Integers
-from perfmodel.base.variables import STEP_VARIABLES, TIME_COMPONENTS
 from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, KINDS, WEIGHT
+from perfmodel.kernels.variables import STEP_VARIABLES, TIME_COMPONENTS
 from perfmodel.model.build import ModelSpec
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.grid import StrategyGrid, batches_of
@@ -80,7 +80,7 @@ class Piece(NamedTuple):
     Attributes
     ----------
     component : int
-        Place in `perfmodel.base.variables.TIME_COMPONENTS` of what its time goes to.
+        Place in `perfmodel.kernels.variables.TIME_COMPONENTS` of what its time goes to.
     name : str
     duration : float
         What it adds to the pass [s].
@@ -173,7 +173,7 @@ class Closed(NamedTuple):
     waits : Waits
     shards : Shards
     results : dict of str to float
-        Every variable of `perfmodel.base.variables.STEP_VARIABLES`.
+        Every variable of `perfmodel.kernels.variables.STEP_VARIABLES`.
     details : dict of str to float
         By the names of `perfmodel.kernels.step.close.DetailRows`.
     copies : ndarray

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from perfmodel.analysis.explain import check_one_strategy
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import DataError, StrategyError, did_you_mean
-from perfmodel.base.variables import MEMORY_COMPONENTS, TIME_COMPONENTS
 from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, KINDS, WEIGHT
+from perfmodel.kernels.variables import MEMORY_COMPONENTS, TIME_COMPONENTS
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
 from perfmodel.report.timelines.memory import Held, Memory
@@ -75,7 +75,7 @@ class Spans(NamedTuple):
     start, duration : ndarray of float64
         [s].
     component : ndarray of int64
-        Places in `perfmodel.base.variables.TIME_COMPONENTS`.
+        Places in `perfmodel.kernels.variables.TIME_COMPONENTS`.
     name : ndarray of int64
         Places in `StepTimeline.names`.
     """
@@ -146,7 +146,7 @@ class StepTimeline:
     ----------
     title : str
     results : mapping of str to float
-        The projected step (`perfmodel.base.variables.STEP_VARIABLES`).
+        The projected step (`perfmodel.kernels.variables.STEP_VARIABLES`).
     critical : int
         The slowest stage, which the components of the step are of.
     stages : tuple of StageTimeline

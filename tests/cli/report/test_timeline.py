@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel.base.variables import TIME_COMPONENTS
 from perfmodel.cli.report.timeline import print_step, step_document, write_tracks
+from perfmodel.kernels.variables import TIME_COMPONENTS
 from perfmodel.report.timelines.step import step_timeline
 from tests.cli.projecting import DENSE, PROBLEMS
 from tests.cli.running import document, run

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perfmodel.base.errors import DataError
-from perfmodel.base.variables import MEMORY_COMPONENTS
+from perfmodel.kernels.variables import MEMORY_COMPONENTS
 from perfmodel.measured.compare import compare_file
 from perfmodel.measured.kinds.memory import (
     case_of,

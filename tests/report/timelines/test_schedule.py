@@ -7,9 +7,9 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from perfmodel.base.variables import TIME_COMPONENTS
 from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT
 from perfmodel.kernels.step.scheduled import work_of_cases
+from perfmodel.kernels.variables import TIME_COMPONENTS
 from perfmodel.report.timelines.schedule import (
     COMPONENT,
     DEPTHS,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import DataError, StrategyError
-from perfmodel.base.variables import TIME_COMPONENTS
+from perfmodel.kernels.variables import TIME_COMPONENTS
 from perfmodel.report.timelines.schedule import DEPTHS
 from perfmodel.report.timelines.step import PASSES, step_timeline
 from tests.workloads.export.cases import CASES

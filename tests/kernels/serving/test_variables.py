@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from perfmodel.base.serving_variables import ALIASES, ROW_VARIABLES, TIME_COMPONENTS, VARIABLES
 from perfmodel.kernels.serving.tables import ROWS
+from perfmodel.kernels.serving.variables import ALIASES, ROW_VARIABLES, TIME_COMPONENTS, VARIABLES
 
 
 def test_rows_are_those_of_the_kernel_in_its_order_and_then_the_status():

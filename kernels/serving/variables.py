@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from perfmodel.base.variables import Variable, parts_of
+from perfmodel.kernels.variables import Variable, parts_of
 
 SCHEMA_VERSION = "1.1"
 

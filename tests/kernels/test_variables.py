@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfmodel.base.variables import (
+from perfmodel.kernels.variables import (
     COST_VARIABLES,
     COSTS,
     MEMORY_COMPONENTS,
