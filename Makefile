@@ -3,6 +3,7 @@
 # PYTHON=…   interpreter for .venv (3.11 or newer; by default the first that is)
 # WORKERS=…  processes for the tests (default: one per core)
 # OPTIONS=…  more for pytest, such as -k or a path
+# WING=…     tests of one wing alone: core, workloads, wafer, measured or report
 
 PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
 	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
@@ -24,7 +25,7 @@ demo: $(VENV)/.demo ## Sweep Llama-3.1-70B on 1,024 H100 into sweep.nc and print
 		--seq-len 8192 --global-batch 2048 -o sweep.nc
 
 test: $(VENV)/.test ## Run the tests
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal --every-kernel -m "not browser" $(OPTIONS)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal --every-kernel -m "not browser" $(if $(WING),--wing $(WING)) $(OPTIONS)
 
 browser: $(VENV)/.browser ## Test the report's page in headless Chromium (CHROMIUM=/path/to/it)
 	$(BIN)/pytest tests/browser -rs $(OPTIONS)

@@ -19,16 +19,13 @@ import numpy as np
 
 from perfmodel import load_model
 from perfmodel.wafer.core_export import FORMS, write_cores
-from perfmodel.wafer.cores.instructions import CORE, Instructions
+from perfmodel.wafer.cores.instructions import CORE, Instructions, bytes_times_links
 from perfmodel.wafer.cores.program import Routes, check_layers, node_operations
-from perfmodel.wafer.cores.routing import core_routing
+from perfmodel.wafer.cores.routing import RoutedTokens, core_routing
 from perfmodel.wafer.cores.setting import CoreSetting
-from perfmodel.wafer.cores.traffic import bytes_times_links
-from perfmodel.wafer.routed import RoutedTokens
 from perfmodel.wafer.system import WaferSystem
-from perfmodel.wafer.twin.core_tree import read_nodes
 from perfmodel.wafer.twin.cores import CoreMapping
-from perfmodel.wafer.twin.run import run_nodes
+from perfmodel.wafer.twin.run import read_nodes, run_nodes
 
 SYSTEM = WaferSystem(
     56, (7, 8), (6, 6), data_parallel=7, tensor_parallel=4, sequence_parallel=2,

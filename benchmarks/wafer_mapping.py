@@ -28,15 +28,14 @@ from parity_kinds.wse import _tree_setting
 
 from perfmodel.model.config import read_config
 from perfmodel.model.spec import ModelSpec
-from perfmodel.wafer.cores.instructions import CORE, Instructions
+from perfmodel.wafer.cores.instructions import CORE, Instructions, bytes_times_links, core_totals
 from perfmodel.wafer.cores.program import Routes, check_layers, node_operations
+from perfmodel.wafer.cores.routing import RoutedTokens
 from perfmodel.wafer.cores.setting import CoreSetting
-from perfmodel.wafer.cores.traffic import bytes_times_links, core_totals
-from perfmodel.wafer.routed import RoutedTokens
 from perfmodel.wafer.system import WaferSystem
 from perfmodel.wafer.twin.cores import CoreMapping
-from perfmodel.wafer.twin.node_rows import iteration_rows
 from perfmodel.wafer.twin.setting import Iteration
+from perfmodel.wafer.twin.tree import iteration_rows
 
 LAYER = 10
 TREES = {"out_deepseekv3": (1024, 2048), "out_small": (8, 1024)}

@@ -22,6 +22,7 @@ from perfmodel.hwprofiles.transfer import (
     handed,
     inherits_measurement,
     measured_value,
+    unstated,
 )
 
 FOLDER = Path(__file__).parent
@@ -30,7 +31,7 @@ VENDOR_PREFIXES = ("nvidia-", "amd-", "google-", "aws-", "intel-")
 # Keys of a file that describe the file itself and are not handed down.
 OWN_KEYS = (
     *("name", "title", "extends", "abstract", "aliases", "ambiguous", "notes", "source"),
-    *("measured_on", "transferred"),
+    *("measured_on", "transferred", "inherited"),
 )
 
 
@@ -195,6 +196,7 @@ def _check_header(document: Mapping[str, Any], path: str) -> None:
         ("measured_on", str, "the name of a chip"),
         ("aliases", list, "a list of texts"),
         ("notes", list, "a list of texts"),
+        ("inherited", list, "a list of texts"),
         ("ambiguous", dict, "a table of texts"),
         ("source", dict, "a table of texts"),
     ):
@@ -297,6 +299,7 @@ def merge_chain(path: str) -> Merged:
             else:
                 source.pop(leaf, None)
         notes += [text for text in document.get("notes", ()) if text not in notes]
+    notes += unstated([document for _, document in chain])
     chips = [document["name"] for _, document in chain if "name" in document.get("device", {})]
     _hand_on(merged, measured, chips[-1] if chips else own["name"], source)
     merged |= {

@@ -245,6 +245,7 @@ TOP_LEVEL = {
     "name": "name of the profile, equal to its file name",
     "title": "one line for lists",
     "extends": "profile that this one refines",
+    "inherited": "list of facts, as dotted keys, that hold for another number of compute_units too",
     "measured_on": "of a family: the chip that its constants are fitted to",
     "transferred": "true: what is inherited as fitted comes from all measured relatives instead",
     "abstract": "true for a family or chip that is no complete system",

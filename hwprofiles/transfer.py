@@ -25,7 +25,7 @@ clocks, and an operation at a higher clock needs a higher voltage.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -209,3 +209,60 @@ def inherits_measurement(group: str, key: str, entry: Any) -> bool:
         and group in ("gemm", "attention", "moe", "stream")
         and not math.isnan(measured_value(entry))
     )
+
+
+UNSTATED = "inherited from "
+"""How a note begins that names facts which a profile should have stated itself."""
+
+OF_ITS_UNITS = (
+    *("boost_clock", "vector_flops", "special_function_rate", "tdp", "peak_flops"),
+    *(f"memory.{name}" for name in ("capacity", "bandwidth", "l2_capacity", "l2_bandwidth")),
+)
+"""Facts of ``[device]`` that belong to a chip with its number of compute units."""
+
+
+def unstated(documents: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return notes about facts that a chip took from a relative with other compute units.
+
+    Parameters
+    ----------
+    documents : sequence of mapping
+        What a profile extends, the oldest first, and the profile. A file lists under
+        ``inherited`` what it means to take over (``device.boost_clock``).
+
+    Returns
+    -------
+    list of str
+        One for each relative; none where every fact is stated or meant.
+    """
+    stated: dict[str, str] = {}
+    foreign: dict[str, str] = {}
+    units: object = None
+    change = ""
+    for document in documents:
+        device = document.get("device", {})
+        facts = dict(_leaves(device)) if isinstance(device, Mapping) else {}
+        own = facts.get("compute_units", units)
+        if units is not None and own != units:
+            foreign = {key: it for key, it in stated.items() if key.startswith(OF_ITS_UNITS)}
+            change = f"({units} compute units, not {own})"
+        units = own
+        stated |= dict.fromkeys(facts, str(document["name"]))
+        meant = {str(key).removeprefix("device.") for key in document.get("inherited", ())}
+        foreign = {key: it for key, it in foreign.items() if key not in meant | facts.keys()}
+    by_relative: dict[str, list[str]] = {}
+    for key, relative in foreign.items():
+        by_relative.setdefault(relative, []).append(key)
+    return [
+        f"{UNSTATED}{relative} {change}: {', '.join(keys)}; state them in [device], or list them "
+        "under 'inherited'"
+        for relative, keys in by_relative.items()
+    ]
+
+
+def _leaves(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", value

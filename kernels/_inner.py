@@ -5,13 +5,17 @@ optimises it with all that it calls, even where only another compiled function i
 That is most of what compiling takes. Here such a function stays as LLVM's text until a kernel that
 Python calls is linked with all that it reaches, once, and optimised as a whole.
 
-This reaches into Numba, as far as the versions that `pyproject.toml` allows are made.
+This reaches into Numba, as far as the versions between `_jit.LOWEST_TRIED` and `_jit.NEWEST_TRIED`
+are made; with others `_jit` does without this file.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
+import numba
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import AnalysisPass, register_pass
@@ -122,6 +126,69 @@ class CodeCompiler(_Compiler):
     """Compiles what Python calls."""
 
     into = _IntoCode
+
+
+def compiled(
+    function: Callable[..., Any], inline: bool, lean: bool, cached: bool
+) -> Callable[..., Any]:
+    """Compile a function for Python, and as text for the kernels that call it.
+
+    Parameters
+    ----------
+    function : callable
+        The kernel as plain Python.
+    inline, lean : bool
+        See `perfmodel.kernels._jit.jit_inline` and `jit_lean`.
+    cached : bool
+        Keep it on disk, where `numba.config.CACHE_DIR` says.
+    """
+    # Said of every kernel: what says nothing does as the kernel does that it is compiled for first,
+    # and all that a kernel calls which becomes part of its callers would become part of it.
+    inner: dict[str, Any] = {}
+    if _knows("forceinline"):
+        inner["forceinline"] = inline
+    if _knows("_nrt"):  # Numba's runtime, which counts references
+        inner["_nrt"] = not lean
+    njit: Any = numba.njit
+    outer = njit(cache=cached, nogil=True, pipeline_class=CodeCompiler, **inner)(function)
+    inner |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    called = _once_for_all_constants(njit(pipeline_class=TextCompiler, **inner)(function))
+    return called_by_kernels(outer, called)
+
+
+@functools.cache
+def _knows(option: str) -> bool:
+    """Whether Numba has an option that its documents leave out.
+
+    Without it kernels are as right, and slower.
+    """
+    from numba.core import options
+
+    return hasattr(getattr(options, "DefaultOptions", None), option)
+
+
+def _once_for_all_constants(compiled: Any) -> Callable[..., Any]:
+    """Let calls with a constant use the code for any value of its type.
+
+    Numba compiles a function that another kernel calls with a number written out once more
+    for each such number, and all that it calls with it. LLVM inserts constants into what it
+    inlines anyway. This reaches into Numba: a version whose dispatchers have no such method
+    compiles more often, and is otherwise as good.
+    """
+    from numba import types
+
+    template = getattr(compiled, "get_call_template", None)
+    if template is None:
+        return compiled
+
+    def unliteral(arguments: Any, keywords: Any) -> Any:
+        return template(
+            tuple(types.unliteral(one) for one in arguments),
+            {name: types.unliteral(one) for name, one in keywords.items()},
+        )
+
+    compiled.get_call_template = unliteral
+    return compiled
 
 
 def called_by_kernels(compiled: Any, inner: Any) -> Any:

@@ -11,7 +11,8 @@ No ``fastmath`` (it brings nothing here and breaks NaN checks) and no
 
 Numba notices when the file of a cached function changes, but not when a function
 that it calls, in another file, does. So the cache lives in a folder named after the
-content of all kernel files: any change to any kernel starts a fresh one.
+content of all kernel files and the order of the variables whose rows they write: any change
+to either starts a fresh one.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 KEPT_CACHES = 8
 MODES = ("auto", "always", "never")
+LOWEST_TRIED, NEWEST_TRIED = (0, 61), (0, 68)
+"""Versions of Numba with which `_inner` was tried."""
 _lock = threading.RLock()
 _plain: dict[int, tuple[Callable[..., Any], bool, bool]] = {}
 """Kernels that are plain functions so far, by identity, and whether inline, and lean."""
@@ -132,65 +135,42 @@ def compile_kernels() -> None:
 def _compiled(function: Callable[..., Any], inline: bool, lean: bool) -> Callable[..., Any]:
     import numba
 
-    # Said of every kernel: what says nothing does as the kernel does that it is compiled for first,
-    # and all that a kernel calls which becomes part of its callers would become part of it.
-    inner: dict[str, Any] = {}
-    if _knows("forceinline"):
-        inner["forceinline"] = inline
-    if _knows("_nrt"):  # Numba's runtime, which counts references
-        inner["_nrt"] = not lean
     folder = cache_folder()
     before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
     numba.config.CACHE_DIR = folder  # type: ignore[attr-defined]
     try:
-        from perfmodel.kernels._inner import CodeCompiler, TextCompiler, called_by_kernels
+        if not whole_programs():
+            return _outliving_damage(numba.njit(cache=bool(folder), nogil=True)(function))
+        from perfmodel.kernels import _inner
 
-        compiled = numba.njit(cache=bool(folder), nogil=True, pipeline_class=CodeCompiler, **inner)(
-            function
-        )
+        return _outliving_damage(_inner.compiled(function, inline, lean, bool(folder)))
     finally:
         numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
-    inner |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    called = _once_for_all_constants(numba.njit(pipeline_class=TextCompiler, **inner)(function))
-    return called_by_kernels(_outliving_damage(compiled), called)
 
 
 @functools.cache
-def _knows(option: str) -> bool:
-    """Whether Numba has an option that its documents leave out.
+def whole_programs() -> bool:
+    """Whether a kernel is compiled at once with all that it calls, as `_inner` does.
 
-    Without it kernels are as right, and slower.
+    That reaches into Numba, so it is done with the versions that were tried alone; with any
+    other, kernels are compiled one by one through Numba's public face: the same digits, slower
+    (docs/performance.md). ``PERFMODEL_COMPILE=plain`` asks for that, ``whole`` for the other.
+
+    Raises
+    ------
+    SettingError
+        ``PERFMODEL_COMPILE`` is neither.
     """
-    from numba.core import options
+    from importlib.metadata import version
 
-    return hasattr(getattr(options, "DefaultOptions", None), option)
-
-
-def _once_for_all_constants(compiled: Any) -> Callable[..., Any]:
-    """Let calls with a constant use the code for any value of its type.
-
-    Numba compiles a function that another kernel calls with a number written out once more
-    for each such number, and all that it calls with it. LLVM inserts constants into what it
-    inlines anyway. This reaches into Numba: a version whose dispatchers have no such method
-    compiles more often, and is otherwise as good.
-    """
-    from numba import types
-
-    template = getattr(compiled, "get_call_template", None)
-    if template is None:
-        return compiled
-
-    def unliteral(arguments: Any, keywords: Any) -> Any:
-        return template(
-            tuple(types.unliteral(one) for one in arguments),
-            {name: types.unliteral(one) for name, one in keywords.items()},
-        )
-
-    compiled.get_call_template = unliteral
-    return compiled
+    given = os.environ.get("PERFMODEL_COMPILE", "")
+    if given not in ("", "plain", "whole"):
+        raise SettingError(f"PERFMODEL_COMPILE is {given[:40]!r}; it should be plain or whole")
+    major_minor = tuple(map(int, version("numba").split(".")[:2]))
+    return given == "whole" or (not given and LOWEST_TRIED <= major_minor <= NEWEST_TRIED)
 
 
-def _outliving_damage(compiled: Any) -> Any:
+def _outliving_damage(compiled: Any) -> Callable[..., Any]:
     """Compile anew where what lies in the cache cannot be read: cut off, empty, or not ours.
 
     Numba takes a missing file for one to write, but gives up on a damaged one, and where it
@@ -231,7 +211,7 @@ def cache_folder() -> str:
     from importlib.metadata import version
     from pathlib import Path
 
-    digest = hashlib.sha256(version("numba").encode())
+    digest = hashlib.sha256(f"{version('numba')} {whole_programs()}".encode())
     here = Path(__file__).resolve().parent
     for source in sorted(here.rglob("*.py")):
         name = source.relative_to(here).as_posix()

@@ -55,17 +55,16 @@ KINDS = {
     "assigned_tokens": Kind(2e-7, 1.0, 0.05, "routing.spread_loads"),
     "drawn_experts": Kind(8e-6, 1.0, 0.05, "routing.assign_tokens"),
     "raced_experts": Kind(2.5e-5, 1.5, 0.05, "token_draws.race_tokens"),
-    "expert_rows": Kind(3e-6, 1.0, 0.05, "expert_rows.expert_rows"),
+    "expert_rows": Kind(3e-6, 1.0, 0.05, "routes.expert_rows"),
     "passes": Kind(3e-5, 1.0, 0.05, "passes.pass_times"),  # of a served model
     "phases": Kind(6e-5, 2.0, 0.05, "phases.close_phase"),  # of static batches
     "routes": Kind(1e-5, 1.0, 0.05, "routes.add_loads"),  # of one message on links
-    "instructions": Kind(1e-5, 3.0, 0.05, "trace_attention.attention_lines"),  # of cores
-    "trace_lines": Kind(1e-5, 2.0, 0.05, "trace_text.format_lines"),
-    "tile_boxes": Kind(1e-5, 2.0, 0.05, "block_traffic.block_traffic"),
+    "instructions": Kind(1e-5, 3.0, 0.05, "trace_lines.attention_lines"),  # of cores
+    "trace_lines": Kind(1e-5, 2.0, 0.05, "trace_lines.format_lines"),
+    "tile_boxes": Kind(1e-5, 2.0, 0.05, "trace_blocks.block_traffic"),
     "wavelet_hops": Kind(2e-5, 3.0, 0.05, "simulate.simulate_flows"),  # on a mesh of cores
     "mesh_flows": Kind(1.5e-5, 1.0, 0.05, "routes.flow_loads"),  # of cores or nodes
     "messages": Kind(1e-6, 1.0, 0.05, "steps.step_times"),
-    "flows": Kind(1e-4, 2.0, 0.05, "fluid.fluid_finish_times"),  # that share links
     "nodes": Kind(3e-5, 3.0, 0.05, "schedule.run_traces"),  # of traces
     "wire_nodes": Kind(5.5e-5, 4.2, 0.13, "parse_nodes.fill_nodes"),  # of Chakra files read
     "written_nodes": Kind(4e-5, 2.8, 0.12, "format_nodes.write_nodes"),

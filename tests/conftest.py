@@ -26,8 +26,8 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from perfmodel.base.variables import STEP_VARIABLES
 from perfmodel.hwprofiles import load_hardware
+from perfmodel.kernels.variables import STEP_VARIABLES
 from perfmodel.model.build import dense_model, moe_model
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import load_framework
@@ -35,6 +35,7 @@ from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.strategy.rules import VALID
 from perfmodel.training.project import Workload, project_grid
 from tests import data
+from tests.wings import CORE, WINGS, wing_of
 
 if TYPE_CHECKING:
     from perfmodel.base.workers import Workers
@@ -65,10 +66,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="compile kernels that only kernels call by themselves, too (minutes)",
     )
+    parser.addoption(
+        "--wing", choices=(CORE, *WINGS), help="run the tests of one wing, or of the core"
+    )
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even import files that passed as a whole."""
+    """Do not even import files that passed as a whole, or that are another wing's."""
+    wing = config.getoption("--wing")
+    if wing and collection_path.name.startswith("test_") and wing_of(collection_path) != wing:
+        return True
     file = config.getoption("--leave-out")
     if file and collection_path.is_relative_to(data.ROOT):
         return collection_path.relative_to(data.ROOT).as_posix() in done(file)["files"] or None

@@ -26,8 +26,9 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.errors import PerfModelError
-from perfmodel.measured.compare import ComparedRow, compare_file
+from perfmodel.measured.compare import compare_file
 from perfmodel.measured.kind import Kind
+from perfmodel.measured.rows import ComparedRow
 
 TABLES = {
     "training": "dev_training_runs_filled.csv",

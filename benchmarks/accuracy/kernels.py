@@ -23,7 +23,8 @@ import numpy as np
 from perfmodel.base.errors import PerfModelError
 from perfmodel.base.figures import unit_ticks
 from perfmodel.hwprofiles import load_hardware
-from perfmodel.measured.compare import ComparedRow, compare_file, statistics
+from perfmodel.measured.compare import compare_file, statistics
+from perfmodel.measured.rows import ComparedRow
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from accuracy.training import HEADER, table_line

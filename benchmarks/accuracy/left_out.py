@@ -30,8 +30,7 @@ from perfmodel.hwprofiles.loader import relatives
 from perfmodel.hwprofiles.transfer import HANDED, Handed, handed, measured_value
 from perfmodel.hwprofiles.trust import FILE, quoted
 from perfmodel.measured.calibrate import Calibration, judge_family
-from perfmodel.measured.problem import calibrated_kind
-from perfmodel.measured.subject import MeasuredTable
+from perfmodel.measured.problem import MeasuredTable, calibrated_kind
 
 DEVICES = {
     "A100_SXM": ("nvidia-ampere", "measured"),

@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.errors import PerfModelError
-from perfmodel.base.variables import MEMORY_COMPONENTS
 from perfmodel.hwprofiles import load_hardware
-from perfmodel.measured.compare import ComparedRow, compare_file, statistics
+from perfmodel.kernels.variables import MEMORY_COMPONENTS
+from perfmodel.measured.compare import compare_file, statistics
 from perfmodel.measured.kinds.memory import BELOW, KIND
-from perfmodel.measured.rows import MeasuredRow
+from perfmodel.measured.rows import ComparedRow, MeasuredRow
 from perfmodel.model.config import model_from_config
 from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import Framework, load_framework

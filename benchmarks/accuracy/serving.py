@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import PerfModelError
-from perfmodel.measured.compare import ComparedRow, compare_file, statistics
+from perfmodel.measured.compare import compare_file, statistics
 from perfmodel.measured.kinds.serving import METRICS
+from perfmodel.measured.rows import ComparedRow
 
 LATEST = 'is_latest_in_group == "yes"'
 NEAR = 0.05

@@ -31,7 +31,8 @@ from accuracy.families import compared, near_best
 
 from perfmodel.base.errors import PerfModelError
 from perfmodel.hwprofiles import load_hardware
-from perfmodel.measured.compare import ComparedRow, compare_file
+from perfmodel.measured.compare import compare_file
+from perfmodel.measured.rows import ComparedRow
 from perfmodel.operations.uncertainty import step_width
 
 GOAL = 0.8

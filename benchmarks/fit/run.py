@@ -35,10 +35,9 @@ from perfmodel.measured.calibrate import (
     fitted_family,
     judge_family,
 )
-from perfmodel.measured.family import constant_line, entry_lines, fit_entry, fitted_values
-from perfmodel.measured.problem import calibrated_kind, fitted_keys
+from perfmodel.measured.calibration import constant_line, entry_lines, fit_entry, fitted_values
+from perfmodel.measured.problem import MeasuredTable, calibrated_kind, fitted_keys
 from perfmodel.measured.rows import read_rows
-from perfmodel.measured.subject import MeasuredTable
 
 SELECTION = Path(__file__).with_name("families.toml")
 SCRIPT = "benchmarks/fit/run.py"

@@ -5,8 +5,8 @@
 RUNS.csv has the columns of docs/accuracy.md ("Wafer-scale engines"). Two constants a phase:
 ``mac_fraction`` and ``loop_issue`` from prompts, ``element_cycles`` and ``stage_latency`` from
 tokens, by Gauss and Newton on logarithms of projected over measured
-(`perfmodel.measured.wafer_fit`). Chips with memory beside their cores share ``dram_fraction`` and
-``layer_latency``, each fitted to all rows of its phase and, for the errors, to all but those of
+(`perfmodel.measured.wafer_prices`). Chips with memory beside their cores share ``dram_fraction``
+and ``layer_latency``, each fitted to all rows of its phase and, for the errors, to all but those of
 one system at a time. Values go into ``hwprofiles/meshes/*.toml`` by hand, with three digits.
 """
 
@@ -23,7 +23,7 @@ import numpy as np
 from perfmodel.base.errors import PerfModelError
 from perfmodel.measured.compare import error_statistics, read_table
 from perfmodel.measured.rows import Skip
-from perfmodel.measured.wafer_fit import FitRow, fitted, judgements, log_ratios
+from perfmodel.measured.wafer_prices import FitRow, fitted, judgements, log_ratios
 from perfmodel.measured.wafer_rows import DECODE, PREFILL, case_of, measured_value
 
 SHARED = {DECODE: "dram_fraction", PREFILL: "layer_latency"}

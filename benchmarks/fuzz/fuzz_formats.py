@@ -44,29 +44,29 @@ WORD = re.compile(rb"[A-Za-z_]{3,24}")
 LIMITS = ("-timeout=10", "-rss_limit_mb=2048", "-max_len=4096", "-print_final_stats=0")
 BETWEEN = b"\n-- next file --\n"
 
-# Kind: module below perfmodel.workloads.formats, function that takes a path, ending of the file.
+# Kind: module below perfmodel, function that takes a path, ending of the file.
 READERS = {
-    "chakra": ("chakra.files", "read_trace", ".0.et"),
-    "chakra-json": ("chakra.files", "read_trace", ".0.json"),
-    "communicator-groups": ("chakra.groups", "read_groups", ".json"),
-    "astra-text": ("astra_text.text", "read_astra_text", ".txt"),
-    "astra-network": ("astra_text.network", "read_native_network", ".json"),
-    "astra-system": ("astra_text.system", "read_native_system", ".txt"),
-    "aicb-text": ("aicb.text", "read_aicb_text", ".txt"),
-    "aicb-csv": ("aicb.csv", "read_aicb_csv", ".csv"),
-    "vidur-csv": ("aicb.vidur", "read_vidur_csv", ".csv"),
-    "aiob": ("aicb.aiob", "read_aiob", ".txt"),
-    "flexflow": ("flexflow", "read_flexflow", ".graph"),
-    "requests-csv": ("requests", "read_requests", ".csv"),
-    "requests-json": ("requests", "read_requests", ".jsonl"),
-    "schedule-csv": ("schedule", "read_schedule", ".csv"),
-    "schedule-json": ("schedule", "read_schedule", ".json"),
-    "pytorch-host": ("pytorch.host", "read_host_trace", ".json"),
-    "kineto": ("pytorch.kineto", "read_kineto", ".json"),
-    "wafer-graph": ("wafer.node_graph", "read_node_graph", ".csv"),
-    "wafer-nodes": ("wafer.node_table", "read_node_table", ".csv"),
-    "wafer-system": ("wafer.system", "read_systems", ".json"),
-    "wafer-tiling": ("wafer.tiling", "read_tiling", ".json"),
+    "chakra": ("workloads.formats.chakra.files", "read_trace", ".0.et"),
+    "chakra-json": ("workloads.formats.chakra.files", "read_trace", ".0.json"),
+    "communicator-groups": ("workloads.formats.chakra.groups", "read_groups", ".json"),
+    "astra-text": ("workloads.formats.astra_text.text", "read_astra_text", ".txt"),
+    "astra-network": ("workloads.formats.astra_text.network", "read_native_network", ".json"),
+    "astra-system": ("workloads.formats.astra_text.system", "read_native_system", ".txt"),
+    "aicb-text": ("workloads.formats.aicb.text", "read_aicb_text", ".txt"),
+    "aicb-csv": ("workloads.formats.aicb.csv", "read_aicb_csv", ".csv"),
+    "vidur-csv": ("workloads.formats.aicb.vidur", "read_vidur_csv", ".csv"),
+    "aiob": ("workloads.formats.aicb.aiob", "read_aiob", ".txt"),
+    "flexflow": ("workloads.formats.flexflow", "read_flexflow", ".graph"),
+    "requests-csv": ("serving.request_file", "read_requests", ".csv"),
+    "requests-json": ("serving.request_file", "read_requests", ".jsonl"),
+    "schedule-csv": ("strategy.schedule_file", "read_schedule", ".csv"),
+    "schedule-json": ("strategy.schedule_file", "read_schedule", ".json"),
+    "pytorch-host": ("workloads.formats.pytorch.host", "read_host_trace", ".json"),
+    "kineto": ("workloads.formats.pytorch.kineto", "read_kineto", ".json"),
+    "wafer-graph": ("wafer.formats.node_graph", "read_node_graph", ".csv"),
+    "wafer-nodes": ("wafer.formats.node_table", "read_node_table", ".csv"),
+    "wafer-system": ("wafer.formats.system", "read_systems", ".json"),
+    "wafer-tiling": ("wafer.formats.tiling", "read_tiling", ".json"),
     "launch-megatron": ("launch.software", "read_launch", ".sh"),
     "launch-megatron-bridge": ("launch.software", "read_launch", ".yaml"),
     "launch-torchtitan": ("launch.software", "read_launch", ".toml"),
@@ -394,7 +394,7 @@ def handler(kind: str, folder: Path) -> Callable[[bytes], None]:
     if kind == SIMULATE:
         return _simulated(folder)
     module, function, suffix = READERS[kind]
-    read = getattr(importlib.import_module(f"perfmodel.workloads.formats.{module}"), function)
+    read = getattr(importlib.import_module(f"perfmodel.{module}"), function)
     return lambda data: read(_written(folder / f"file{suffix}", data))
 
 

@@ -23,7 +23,7 @@ from parity_kinds.rows import error_statistics, group_table
 from perfmodel.base.errors import FormatError, StrategyError
 from perfmodel.base.files import json_object, read_unpacked, shortened
 from perfmodel.kernels.work import kernel_work
-from perfmodel.launch.torchtitan_stages import NAMES
+from perfmodel.launch.torchtitan import NAMES
 from perfmodel.strategy.pipelines import Pipeline, named_pipeline
 from perfmodel.strategy.schedule_file import schedule_rows
 

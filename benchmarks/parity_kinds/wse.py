@@ -9,6 +9,7 @@ routings that are drawn anew here) with their core traces and the totals of thos
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -24,17 +25,14 @@ from perfmodel.base.errors import DataError, FormatError, PerfModelError
 from perfmodel.base.files import read_json, read_unpacked
 from perfmodel.compute.routing_counts import read_counts
 from perfmodel.model.config import read_config
-from perfmodel.wafer.formats.node_graph import format_node_graph
-from perfmodel.wafer.formats.node_table import format_node_table
+from perfmodel.wafer.cores.routing import RoutedTokens
+from perfmodel.wafer.formats.node_tree import format_node_graph, format_node_table
 from perfmodel.wafer.formats.system import read_systems
-from perfmodel.wafer.routed import RoutedTokens
 from perfmodel.wafer.system import WaferSystem
-from perfmodel.wafer.twin.components import footprints
-from perfmodel.wafer.twin.facts import GeneratorModel, generator_model
-from perfmodel.wafer.twin.node_rows import iteration_rows
-from perfmodel.wafer.twin.nodes import iteration_components
+from perfmodel.wafer.twin.cores import layer_of
 from perfmodel.wafer.twin.routing import GeneratorRouting
-from perfmodel.wafer.twin.setting import Iteration
+from perfmodel.wafer.twin.setting import LM_HEAD, GeneratorModel, Iteration, generator_model
+from perfmodel.wafer.twin.tree import footprints, iteration_rows
 
 CONFIGURATIONS, NODES = "ref_configs.csv", "ref_nodes.csv.gz"
 TOTALS, ROUTINGS = "ref_totals.csv", "ref_routings_decode10.npz"
@@ -64,6 +62,39 @@ SMALL = WaferSystem(
     expert_parallel=4,
 )
 """The system of ``out_small``, which is not kept beside it: batch 8, prompts of 1,024 tokens."""
+
+FREE = ("View", "Transpose", "Split", "Slice", "Concat", "Add", "Sum", "Barrier")
+"""Operations that cost nothing there, and that the reference leaves out."""
+ATTENTION = {
+    "wkva": "wkv_a",
+    "wqa": "wq_a",
+    "wqb": "wq_b",
+    "wkvb": "wkv_b",
+    "wkvb1": "wkv_b1",
+    "wkvb2": "wkv_b2",
+    "wo": "wo",
+    "qproj": "q_proj",
+    "kproj": "k_proj",
+    "vproj": "v_proj",
+    "oproj": "o_proj",
+    "absorbattn": "mla_absorb",
+    "naiveattn": "mla_naive",
+    "selfattn": "gqa",
+    "ar_sp": "allreduce_sp",
+    "ar_tp": "allreduce_tp",
+}
+EXPERTS = {
+    "moe_gate": "moe.gate",
+    "moe_a2a_disp": "moe.dispatch(alltoall)",
+    "moe_multicast_exp": "moe.dispatch(multicast)",
+    "moe_ag_disp": "moe.dispatch(allgather)",
+    "moe_gather": "moe.gather",
+    "moe_combine_a2a": "moe.combine(alltoall)",
+    "moe_unicast": "moe.combine(unicast)",
+    "moe_ag_comb": "moe.combine(allgather)",
+    "moe_multicast_dp": "moe.multicast_dp",
+}
+"""Components of the reference by the names of rows."""
 
 Cell = tuple[int, ...]
 
@@ -187,18 +218,35 @@ def _configurations(
 
 
 def _cells(iteration: Iteration, routed: RoutedTokens | None) -> dict[tuple[str, ...], Cell]:
-    """Return rows and the four quantities by node, layer and component."""
-    found = {}
-    for layer, components in iteration_components(iteration, routed):
-        for part in components:
-            columns = [
-                np.broadcast_to(value, iteration.system.nodes).tolist()
-                for value in (part.rows, part.macs, part.weights, part.weights, part.sent)
-            ]
-            for node, cell in enumerate(zip(*columns, strict=True)):
-                if cell[0]:
-                    found[str(node), layer, part.name] = cell
-    return found
+    """Return rows and the four quantities by node, layer and component, of rows that cost."""
+    found: dict[tuple[str, ...], list[int]] = {}
+    for rows in iteration_rows(iteration, routed):
+        for row in rows.table:
+            if row.operation in FREE:
+                continue
+            layer = LM_HEAD if row.name.startswith(LM_HEAD) else layer_of(row.name)
+            component = _component(layer, row.name.removeprefix(f"{layer}_"), row.operation)
+            cell = found.setdefault((str(rows.node), layer, component), [0] * 5)
+            for at, value in enumerate((1, row.macs, row.footprint, row.reads, row.sent)):
+                cell[at] += value
+    return {key: tuple(cell) for key, cell in found.items()}
+
+
+def _component(layer: str, name: str, operation: str) -> str:
+    """Return the component of the reference that a row belongs to."""
+    if name.startswith("attn_"):
+        return f"attn.{ATTENTION[re.sub('^attn_(absorb_|naive_)?', '', name)]}"
+    if name.startswith("moe_exp_"):
+        if operation == "AllReduce":
+            return "moe.experts.allreduce"
+        return "moe.shared_expert" if name.startswith("moe_exp_shared_") else "moe.routed_experts"
+    for start, component in EXPERTS.items():
+        if name.startswith(start):
+            return component
+    part = "lm_head" if layer == LM_HEAD else "dense_ffn"
+    if operation == "AllReduce":
+        return f"{part}.allreduce"
+    return "lm_head.head" if layer == LM_HEAD else part
 
 
 def _node_errors(

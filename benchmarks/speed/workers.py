@@ -41,8 +41,7 @@ def swept(workers: Any, small: bool, runs: Path) -> int:
     from perfmodel import load_hardware, load_model
     from perfmodel.software.framework import load_framework
     from perfmodel.sweeps.blocks import block_sweep
-    from perfmodel.sweeps.stored import StoredSweep, run_here
-    from perfmodel.sweeps.workers import run_on
+    from perfmodel.sweeps.stored import StoredSweep, run_here, run_on
 
     batches = [BATCH * (i + 1) for i in range(1 if small else 120)]
     axes = {**AXES, **(FEW if small else {})}

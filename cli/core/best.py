@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from perfmodel.base.variables import RATE
 from perfmodel.base.wings import contributions
 from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
 from perfmodel.cli.shared import completions, options
 from perfmodel.cli.shared.costs import cost_options, costs_header, print_costs, with_costs
 from perfmodel.cli.shared.printing import heading, print_json
+from perfmodel.kernels.variables import RATE
 
 
 @click.command("best", cls=Command, short_help="Rank a sweep, or served models.")

@@ -35,7 +35,7 @@ def doctor_command(ctx: click.Context, as_json: bool) -> None:
       perfmodel doctor --json
     """
     from perfmodel.analysis.doctor import FAIL, examine
-    from perfmodel.base.variables import SCHEMA_VERSION
+    from perfmodel.kernels.variables import SCHEMA_VERSION
 
     found, group = [], ""
     for finding in examine():

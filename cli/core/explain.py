@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.base.variables import MEMORY_COMPONENTS, TIME_COMPONENTS, VARIABLES
 from perfmodel.cli.core.project import (
     load_problem,
     placement_rows,
@@ -24,6 +23,7 @@ from perfmodel.cli.shared.inputs import assumed
 from perfmodel.cli.shared.launch_file import from_option
 from perfmodel.cli.shared.models import tuned_model_option
 from perfmodel.cli.shared.printing import heading, print_json, say, share, table
+from perfmodel.kernels.variables import MEMORY_COMPONENTS, TIME_COMPONENTS, VARIABLES
 
 if TYPE_CHECKING:
     from perfmodel.analysis.explain import OperationCost

@@ -97,10 +97,10 @@ def show_command(name: str, settings: Mapping[str, Any], as_json: bool) -> None:
     they are from. All others are facts of the maker. Of a mesh of cores, 'constants' are fitted
     or priors.
     """
-    from perfmodel.base.variables import SCHEMA_VERSION
     from perfmodel.hwprofiles import load_hardware, load_mesh
     from perfmodel.hwprofiles.mesh import MeshHardware
     from perfmodel.hwprofiles.mesh_loader import names_mesh
+    from perfmodel.kernels.variables import SCHEMA_VERSION
 
     hardware: Hardware | MeshHardware
     if names_mesh(name):
@@ -150,7 +150,7 @@ def _mesh_row(mesh: MeshHardware) -> list[str]:
 def _list_document(
     profiles: list[Hardware], parts: list[str], meshes: list[MeshHardware]
 ) -> dict[str, Any]:
-    from perfmodel.base.variables import SCHEMA_VERSION
+    from perfmodel.kernels.variables import SCHEMA_VERSION
 
     return {
         "schema_version": SCHEMA_VERSION,

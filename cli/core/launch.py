@@ -11,7 +11,6 @@ import click
 from perfmodel._version import __version__
 from perfmodel.base.errors import DataError
 from perfmodel.base.options import refuse_unused
-from perfmodel.base.variables import RATE
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import load_rows, load_software, of_hardware
@@ -26,6 +25,7 @@ from perfmodel.cli.shared.models import READING, model_option, say_remarks
 from perfmodel.cli.shared.picked import SWEPT, given_options, pick_options, picked_row
 from perfmodel.cli.shared.printing import print_json, remark
 from perfmodel.cli.shared.served_launch import SERVERS
+from perfmodel.kernels.variables import RATE
 from perfmodel.launch.software import MODULES
 from perfmodel.strategy.fields import FIELDS
 
@@ -155,9 +155,9 @@ def _launch_servers(
     as_json: bool,
 ) -> None:
     """Write the commands that start the workers of a deployment."""
-    from perfmodel.base.variables import SCHEMA_VERSION
-    from perfmodel.launch.rows import chosen_by, pools_of_row, served_lines
-    from perfmodel.launch.served import engine_module, format_served
+    from perfmodel.kernels.variables import SCHEMA_VERSION
+    from perfmodel.launch.served import find_server, format_served, pools_of_row, served_lines
+    from perfmodel.launch.software import chosen_by
     from perfmodel.software.engine import load_engine
 
     if file is None:
@@ -175,7 +175,7 @@ def _launch_servers(
     said = served_lines(row, pools[0].model, chosen_by(picked[0], file, picked[1], picked[2]))
     text = format_served(pools, [*said, *notes, f"written by perfmodel {__version__}"])
     if as_json:
-        keys = [engine_module(wanted).keys_of(pool) for pool in pools]
+        keys = [find_server(wanted).keys_of(pool) for pool in pools]
         print_json(
             {
                 "schema_version": SCHEMA_VERSION,
@@ -209,7 +209,7 @@ def _picked(
     ctx: click.Context, file: str, pick: int, by: str, where: str | None, everything: bool
 ) -> tuple[Launch, list[str]]:
     """Return the chosen strategy of a sweep, and lines that say which it is."""
-    from perfmodel.launch.rows import chosen_by, launch_of_row
+    from perfmodel.launch.software import chosen_by, launch_of_row
 
     table, row = picked_row(ctx, file, pick, by, where, everything)
     if "deployment" in table.sizes:
@@ -224,7 +224,7 @@ def _stated(
 ) -> tuple[Launch, list[str]]:
     """Return the strategy that the options name, and lines that say which it is."""
     from perfmodel.launch.describe import Launch
-    from perfmodel.launch.rows import filled_nodes
+    from perfmodel.launch.software import filled_nodes
     from perfmodel.strategy.single import one_strategy
 
     for param in ctx.command.params:
@@ -263,7 +263,7 @@ def _hardware(name: str, settings: Mapping[str, Any]) -> Hardware:
 
 
 def _document(software: str, launch: Launch, notes: list[str]) -> dict[str, Any]:
-    from perfmodel.base.variables import SCHEMA_VERSION
+    from perfmodel.kernels.variables import SCHEMA_VERSION
 
     return {
         "schema_version": SCHEMA_VERSION,

@@ -42,7 +42,7 @@ def list_command(as_json: bool) -> None:
       perfmodel model list --json
     """
     from perfmodel.base.units import format_si
-    from perfmodel.base.variables import SCHEMA_VERSION
+    from perfmodel.kernels.variables import SCHEMA_VERSION
     from perfmodel.model.presets import list_models
 
     summaries = list_models()
@@ -92,7 +92,7 @@ def show_command(name: str, seq_len: int, reading: Mapping[str, Any], as_json: b
 
 
 def _document(model: ModelSpec, seq_len: int) -> dict[str, Any]:
-    from perfmodel.base.variables import SCHEMA_VERSION
+    from perfmodel.kernels.variables import SCHEMA_VERSION
     from perfmodel.model.describe import describe_layer
     from perfmodel.operations.flops import model_flops_per_token
 

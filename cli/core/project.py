@@ -171,7 +171,7 @@ def projection_header(
     row: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return what the JSON of one projection begins with."""
-    from perfmodel.base.variables import COSTS, SCHEMA_VERSION, VARIABLES
+    from perfmodel.kernels.variables import COSTS, SCHEMA_VERSION, VARIABLES
 
     return {
         "schema_version": SCHEMA_VERSION,
@@ -277,7 +277,7 @@ def suggest_interleaving(model: ModelSpec, grid: StrategyGrid, row: Mapping[str,
 def warn_if_too_large(ctx: click.Context, row: Mapping[str, Any], device: Hardware) -> None:
     """Warn and leave with code 3 where the strategy does not fit in memory."""
     from perfmodel.base.units import format_gib
-    from perfmodel.base.variables import HOST_MEMORY
+    from perfmodel.kernels.variables import HOST_MEMORY
 
     if row["fits"]:
         return

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfmodel.base.errors import HardwareError, StrategyError
-from perfmodel.base.variables import RATE, SEARCHED_BY
 from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.models import reading_document
 from perfmodel.cli.shared.nothing import nothing_possible, smaller
 from perfmodel.cli.shared.printing import activity, heading, print_json, remark, say
 from perfmodel.cli.shared.spaces import named, space_options, top_option
+from perfmodel.kernels.variables import RATE, SEARCHED_BY
 
 if TYPE_CHECKING:
     from perfmodel.model.build import ModelSpec
@@ -119,8 +119,8 @@ def search_command(
 def _document(
     specs: Sequence[ModelSpec], found: SearchResult, output: str | None
 ) -> dict[str, Any]:
-    from perfmodel.base.variables import SCHEMA_VERSION
     from perfmodel.cli.shared.tables import results_header
+    from perfmodel.kernels.variables import SCHEMA_VERSION
 
     header = {"schema_version": SCHEMA_VERSION}
     if found.table is not None:

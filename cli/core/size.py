@@ -112,7 +112,7 @@ def size_command(
     Exit codes: 0 done, 1 failure, 2 wrong input, or no deployment keeps the limits (the line
     says how near the best one comes).
     """
-    from perfmodel.base.serving_variables import SCHEMA_VERSION, VARIABLES
+    from perfmodel.kernels.serving.variables import SCHEMA_VERSION, VARIABLES
     from perfmodel.model.presets import load_model
     from perfmodel.searches.size import size_deployment
 

@@ -44,7 +44,7 @@ def list_command(as_json: bool) -> None:
     Examples:
       perfmodel software list
     """
-    from perfmodel.base.variables import SCHEMA_VERSION
+    from perfmodel.kernels.variables import SCHEMA_VERSION
     from perfmodel.software import engine, framework
 
     if as_json:
@@ -83,7 +83,7 @@ def show_command(name: str, settings: Mapping[str, Any], as_json: bool) -> None:
     published runs' say what a measured run means that does not state it ('perfmodel compare
     training'); a projection is told by options such as --zero.
     """
-    from perfmodel.base.variables import SCHEMA_VERSION
+    from perfmodel.kernels.variables import SCHEMA_VERSION
 
     shown = _found(name, settings)
     if as_json:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfmodel.base.errors import HardwareError, StrategyError
-from perfmodel.base.variables import RATE
 from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.blocks import block_options, run_blocks
@@ -35,6 +34,7 @@ from perfmodel.cli.shared.printing import (
 )
 from perfmodel.cli.shared.spaces import named, space_options, top_option
 from perfmodel.cli.shared.workers import check_one
+from perfmodel.kernels.variables import RATE
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from perfmodel.model.build import ModelSpec
     from perfmodel.sweeps.blocks import BlockSweep
     from perfmodel.sweeps.several import Problems
+    from perfmodel.sweeps.stored import Tally
     from perfmodel.sweeps.sweep import Problem
-    from perfmodel.sweeps.winners import Tally
 
 SHOWN_ROWS = 20
 # What results are shown apart by; devices have a table of their own.
@@ -158,8 +158,7 @@ def sweep_command(
 
     from perfmodel.store.cost import unknown_costs
     from perfmodel.store.files import check_results_path, stored_size
-    from perfmodel.sweeps.stored import check_stored_path
-    from perfmodel.sweeps.winners import tally
+    from perfmodel.sweeps.stored import check_stored_path, tally
 
     found: Problems | BlockSweep
     specs, rows, values, software = named(model, reading, hardware, framework, settings, swept)
@@ -235,8 +234,8 @@ def _at_once(
     from perfmodel.store.files import save_results
     from perfmodel.store.results import decide_safely
     from perfmodel.sweeps.several import enumerate_problems
+    from perfmodel.sweeps.stored import tally
     from perfmodel.sweeps.sweep import sweep_problems
-    from perfmodel.sweeps.winners import tally
 
     rows, devices = asked["hardware"], asked["devices"]
     start = time.perf_counter()
@@ -275,7 +274,7 @@ def _best_alone(
     from perfmodel.store.files import save_results
     from perfmodel.sweeps.ranking import objectives_of, rank_problems
     from perfmodel.sweeps.several import enumerate_problems
-    from perfmodel.sweeps.winners import ranked_tally
+    from perfmodel.sweeps.stored import ranked_tally
 
     rows, (top, by, pareto) = asked["hardware"], wanted
     names = [name.strip() for name in pareto.split(",")] if pareto else []
@@ -389,7 +388,7 @@ def _document(
 
 
 def _scaling_document(table: Table) -> dict[str, Any]:
-    from perfmodel.store.scaling import scaling
+    from perfmodel.store.results import scaling
 
     kind = table.attrs.get("scaling")
     return {"scaling": {"kind": kind, "rows": _numbered(table, scaling(table))}} if kind else {}
@@ -412,8 +411,7 @@ def _print_summary(
 ) -> None:
     from perfmodel.base.units import format_si
     from perfmodel.cli.shared.tables import print_scaling, print_strategies, variable_title
-    from perfmodel.store.results import best, best_of_each, column
-    from perfmodel.store.scaling import scaling
+    from perfmodel.store.results import best, best_of_each, column, scaling
     from perfmodel.strategy.rules import STATUS_NAMES, STATUS_REASONS
 
     named = [f"{it.name}, {format_si(float(it.parameter_count()))} parameters" for it in models]

@@ -24,7 +24,7 @@ from perfmodel.cli.shared.workers import chosen_workers, worker_options
 
 if TYPE_CHECKING:
     from perfmodel.measured.calibrate import Calibration, Parameter
-    from perfmodel.measured.subject import MeasuredTable
+    from perfmodel.measured.problem import MeasuredTable
 
 STATISTICS = {
     "count": "rows",
@@ -110,8 +110,13 @@ def calibrate_command(
     """
     from perfmodel.base.files import check_writable
     from perfmodel.measured.calibrate import calibrate_family, calibrate_file, judge_family
-    from perfmodel.measured.family import check_lines_output, family_json, fit_id, write_family
-    from perfmodel.measured.profile import check_output
+    from perfmodel.measured.calibration import (
+        check_lines_output,
+        check_output,
+        family_json,
+        fit_id,
+        write_family,
+    )
 
     if family is not None:
         files = (*([profile] if profile else []), *files)
@@ -239,8 +244,7 @@ def _tables(
     files: tuple[str, ...], kind: str | None, where: tuple[str, ...]
 ) -> list[MeasuredTable]:
     """Return what each file holds and which of its rows count."""
-    from perfmodel.measured.problem import infer_kind
-    from perfmodel.measured.subject import MeasuredTable
+    from perfmodel.measured.problem import MeasuredTable, infer_kind
 
     filters = where if len(where) == len(files) else (*where, None)[:1] * len(files)
     return [

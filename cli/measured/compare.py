@@ -111,7 +111,7 @@ def compare_command(
     if output is not None:
         output = str(check_writable(output))
     if plot is not None:
-        from perfmodel.report.plots.saving import check_saving
+        from perfmodel.report.plots.figure import check_saving
 
         check_saving(plot)
         check_writable(plot)

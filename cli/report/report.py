@@ -65,7 +65,7 @@ def report_command(
         click.echo(f"perfmodel: {nothing}", err=True)
         ctx.exit(EXIT_NOTHING_FITS)
     if as_json:
-        from perfmodel.base.variables import SCHEMA_VERSION
+        from perfmodel.kernels.variables import SCHEMA_VERSION
 
         print_json({"schema_version": SCHEMA_VERSION, **written})
     for it in written["populations"]:

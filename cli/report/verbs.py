@@ -4,6 +4,6 @@ TITLE = "Look at results"
 VERBS = {
     "timeline": ("timeline:timeline_command", "Write a step or a served model in time."),
     "report": ("report:report_command", "Show results as one page."),
-    "plot": ("plot.group:plot_group", "Draw figures of results and workloads."),
+    "plot": ("plot:plot_group", "Draw figures of results and workloads."),
     "ui": ("ui:ui_command", "Open a page with controls."),
 }

@@ -13,7 +13,7 @@ from perfmodel.cli.shared.workers import chosen_workers, worker_options
 
 if TYPE_CHECKING:
     from perfmodel.sweeps.blocks import BlockSweep
-    from perfmodel.sweeps.winners import Summary
+    from perfmodel.sweeps.stored import Summary
 
 BLOCKS = "Larger than memory, or on several processes"
 
@@ -69,6 +69,6 @@ def run_blocks(
         ):
             if workers is None:
                 return work.run(run_here, advance)
-            from perfmodel.sweeps.workers import run_on
+            from perfmodel.sweeps.stored import run_on
 
             return work.run(run_on(workers), advance)

@@ -113,8 +113,8 @@ def complete_variables(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Complete the last name of a comma-separated list of variables."""
-    from perfmodel.base import serving_variables
-    from perfmodel.base.variables import COSTS, VARIABLES
+    from perfmodel.kernels.serving import variables as serving_variables
+    from perfmodel.kernels.variables import COSTS, VARIABLES
     from perfmodel.serving.fields import DEPLOYMENT_FIELDS, LOAD_FIELDS
 
     known = {**serving_variables.VARIABLES, **serving_variables.COSTS, **VARIABLES, **COSTS}

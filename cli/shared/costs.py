@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfmodel.base.errors import DataError
-from perfmodel.base.variables import COSTS
 from perfmodel.cli.shared.options import Function, option, options_of, stack
 from perfmodel.cli.shared.printing import remark, table
 from perfmodel.cli.shared.types import Context, FiniteRange, ListType, Parameter
+from perfmodel.kernels.variables import COSTS
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table

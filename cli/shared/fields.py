@@ -123,7 +123,7 @@ def _field(key: str, row: Mapping[str, Any]) -> Field:
         "maximum": math.inf,
     }
     lists = {name: tuple(row[name]) for name in ("choices", "spellings") if name in row}
-    return Field(**(plain | dict(row) | lists))
+    return Field(**{**plain, **row, **lists})
 
 
 def options_of(table: str, *names: str, **given: Any) -> Callable[[Function], Function]:
@@ -154,7 +154,7 @@ def _option(field: Field, given: Mapping[str, Any]) -> Callable[[Function], Func
         kwargs["metavar"] = field.metavar
     if field.complete:
         kwargs["shell_complete"] = getattr(completions, f"complete_{field.complete}")
-    kwargs |= {"type": TYPES[field.kind](field)} | given
+    kwargs |= {"type": TYPES[field.kind](field), **given}
     if kwargs.get("default") is not None and field.kind != "flag" and field.shown:
         kwargs["show_default"] = True
     spellings = field.spellings or (f"--{field.option}",)

@@ -45,12 +45,14 @@ def load_rows(
     from perfmodel.hwprofiles import load_hardware
     from perfmodel.hwprofiles.paths import implausible
     from perfmodel.hwprofiles.rows import hardware_rows
+    from perfmodel.hwprofiles.transfer import UNSTATED
 
     if strange := of_software({**settings, **swept}):
         raise StrategyError(f"'{SOFTWARE}{next(iter(strange))}': no training software runs here")
     rows, values = hardware_rows(names, settings, swept)
     for note in dict.fromkeys(note for row in rows for note in row.notes):
-        if note.startswith("'"):  # the alias could have meant another device
+        # The alias could have meant another device, or a chip's page is silent.
+        if note.startswith(("'", UNSTATED)):
             remark(f"note: {note}")
     ends = [settings] + [{path: end(of) for path, of in swept.items()} for end in (min, max)]
     profiles = [load_hardware(name) for name in names]

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.base.variables import RATE
 from perfmodel.cli.group import EXIT_NOTHING_FITS
 from perfmodel.cli.shared import completions, options
 from perfmodel.cli.shared.launch_file import stated_launch
+from perfmodel.kernels.variables import RATE
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table

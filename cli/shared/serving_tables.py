@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.base.serving_variables import (
+from perfmodel.cli.shared.printing import heading, percent, say, share, table
+from perfmodel.cli.shared.tables import decimals_for
+from perfmodel.kernels.serving.variables import (
     ALIASES,
     COSTS,
     QUANTILES,
     SCHEMA_VERSION,
     VARIABLES,
 )
-from perfmodel.base.variables import RATE
-from perfmodel.cli.shared.printing import heading, percent, say, share, table
-from perfmodel.cli.shared.tables import decimals_for
+from perfmodel.kernels.variables import RATE
 from perfmodel.serving.fields import DEPLOYMENT_FIELDS, ENGINE_LIMITS, LOAD_FIELDS
 
 if TYPE_CHECKING:
@@ -99,11 +99,7 @@ FIGURES = {
     "time_to_first_token_p95": "ttft p95",
     "time_per_output_token_mean": "tpot",
     "time_per_output_token_p95": "tpot p95",
-    RATE: "tok/s/device",
-    "total_tokens_per_second_per_device": "with prompts",
-    "tokens_per_second_per_user": "tok/s/user",
-    "request_rate": "req/s",
-    "batch": "batch",
+    **{name: item.short for name, item in VARIABLES.items() if item.short},
 }
 """Result -> heading of its column."""
 SPARE = ("with prompts", "batch", "req/s", "tpot p95", "ttft p95", "devices")

@@ -7,35 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.base.variables import (
+from perfmodel.cli.shared.printing import heading, percent, say, share, strategy_label, table
+from perfmodel.kernels.variables import (
     COSTS,
     MEMORY_COMPONENTS,
     SCHEMA_VERSION,
     TIME_COMPONENTS,
     VARIABLES,
 )
-from perfmodel.cli.shared.printing import heading, percent, say, share, strategy_label, table
 from perfmodel.strategy.fields import FIELDS, OFFLOAD, OFFLOAD_TO
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
     from perfmodel.strategy.mapping import GroupPlacement
 
-# Component -> heading of its column.
-SHORT_TIMES = {
-    "forward_time": "fwd",
-    "backward_time": "bwd",
-    "recompute_time": "recomp",
-    "optimizer_time": "optim",
-    "host_time": "host",
-    "tensor_parallel_exposed": "TP",
-    "context_parallel_exposed": "CP",
-    "expert_parallel_exposed": "EP",
-    "pipeline_exposed": "PP",
-    "data_parallel_exposed": "DP",
-    "offload_exposed": "offload",
-    "pipeline_bubble": "bubble",
-}
 # What tells problems apart, in the order of columns.
 APART = ("model", "framework", "devices", "hardware")
 ALWAYS_SHOWN = (
@@ -105,7 +90,7 @@ def print_strategies(rows: Sequence[Mapping[str, Any]], *, shares: bool = True) 
         for number, row in enumerate(rows, 1)
     ]
     click.echo("Share of the step (communication: what compute does not hide)")
-    click.echo(table(["#", *(SHORT_TIMES[name] for name in parts)], lines, left=()))
+    click.echo(table(["#", *(VARIABLES[name].short for name in parts)], lines, left=()))
 
 
 def _apart(rows: Sequence[Mapping[str, Any]]) -> list[str]:

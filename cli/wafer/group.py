@@ -13,15 +13,15 @@ HOMES = {
         "Project a model on a mesh of cores.",
     ),
     "collective": (
-        "perfmodel.cli.wafer.collective:collective_command",
+        "perfmodel.cli.wafer.links:collective_command",
         "Time sums and copies over cores.",
     ),
     "place": (
-        "perfmodel.cli.wafer.place:place_command",
+        "perfmodel.cli.wafer.links:place_command",
         "Place the nodes of groups on a wafer.",
     ),
     "experts": (
-        "perfmodel.cli.wafer.experts:experts_command",
+        "perfmodel.cli.wafer.links:experts_command",
         "Load a wafer's links with experts' tokens.",
     ),
 }

@@ -23,7 +23,7 @@ from perfmodel.wafer.variables import (
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
-    from perfmodel.wafer.request import WaferRequest
+    from perfmodel.wafer.project import WaferRequest
 
 WORDS = {
     "compute_time": "multiply-adds",

@@ -65,7 +65,7 @@ def project_command(
     """Project a model on a mesh of cores: time, network, memory, pipeline regions.
 
     A mapping spreads every layer over a region of the mesh. Where a region cannot hold the
-    model, layers are dealt to as many regions as the mesh has room for; a token goes through
+    model, layers are spread over as many regions as the mesh has room for; a token goes through
     one after the other. Times are of one token of every sequence (decode) or of whole prompts.
     With --isl and --osl a whole request is projected, its prompt on one grid and its answer on
     another.
@@ -164,7 +164,7 @@ def _request(
 ) -> None:
     """Project and print a whole request."""
     from perfmodel.cli.wafer.output import show_request
-    from perfmodel.wafer.request import project_request
+    from perfmodel.wafer.project import project_request
 
     if len(rows) > 1:
         raise click.UsageError("--isl and --osl take one --hardware")

@@ -105,7 +105,7 @@ def search_request_and_show(
 ) -> None:
     """Search the mappings of a whole request, and print it."""
     from perfmodel.cli.wafer.output import show_request
-    from perfmodel.wafer.search.request import search_request
+    from perfmodel.wafer.search.mapping import search_request
 
     if len(rows) > 1:
         raise click.UsageError("--isl and --osl take one --hardware")

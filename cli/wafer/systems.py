@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +11,8 @@ from perfmodel.cli.shared.options import option, options_of, stack
 from perfmodel.cli.shared.types import WholeRange
 
 if TYPE_CHECKING:
+    from perfmodel.model.spec import ModelSpec
+    from perfmodel.wafer.cores.setting import CoreSetting
     from perfmodel.wafer.system import WaferSystem
 
 SYSTEM = "System"
@@ -71,6 +73,53 @@ elements_options = stack(
 """Experts of tokens, and bytes of elements."""
 
 
+PARTS = "What is written"
+
+
+def parts_options(phases: Sequence[str], phase_help: str, steps: str) -> Any:
+    """Return the options that choose phase, steps, layers and nodes of what is written.
+
+    Parameters
+    ----------
+    phases : sequence of str
+        The first is the default.
+    phase_help : str
+    steps : str
+        Default of ``--steps``.
+    """
+    lists = {
+        "--steps": (steps, "Steps of decoding: all, ends, or numbers such as 0,9."),
+        "--layers": ("all", "Names such as decode5,lm_head."),
+        "--nodes": ("all", "Numbers such as 0-3,7."),
+    }
+    return stack(
+        option(
+            "--phase",
+            section=PARTS,
+            type=click.Choice(phases),
+            default=phases[0],
+            show_default=True,
+            help=phase_help,
+        ),
+        *(
+            option(
+                name, section=PARTS, default=default, show_default=True, metavar="LIST", help=text
+            )
+            for name, (default, text) in lists.items()
+        ),
+    )
+
+
+def core_setting(
+    model: ModelSpec, system: WaferSystem, phase: str, options: Mapping[str, Any]
+) -> CoreSetting:
+    """Return what `tokens_options` and `elements_options` ask of a phase of a model."""
+    from perfmodel.wafer.cores.setting import CoreSetting
+
+    sizes = (options[word] for word in ("batch", "isl", "speculative"))
+    return CoreSetting(model, system, phase, *sizes, **element_bytes(options))
+
+
 def element_bytes(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the bytes of weights, activations and cache that `elements_options` name."""
     precision = options["precision"]
@@ -99,7 +148,7 @@ def given_system(options: Mapping[str, Any], phase: str) -> WaferSystem:
     """
     from perfmodel.base.errors import FormatError
     from perfmodel.wafer.formats.system import read_systems
-    from perfmodel.wafer.given import given_system as system_of_degrees
+    from perfmodel.wafer.system import given_system as system_of_degrees
 
     stated = [word for word in WORDS if options.get(word) is not None]
     file = options["system_file"]

@@ -7,7 +7,7 @@ VERBS = {
 VIEWS = {"wafer": "perfmodel.cli.wafer.output:Mappings"}
 """How the results of a command are called and shown, by command."""
 SUBCOMMANDS = {
-    "workload": ("nodes:nodes_command", "cores:cores_command"),
+    "workload": ("workload:nodes_command", "workload:cores_command"),
     "plot": ("plot:wafer_command",),
 }
 """Commands that this wing adds to groups of others."""

@@ -11,7 +11,10 @@ from typing import Any
 import click
 from mkdocs.structure.files import File
 
-from perfmodel.cli.main import COMMANDS, cli
+from perfmodel.cli.group import commands_by_wing
+from perfmodel.cli.main import cli
+
+COMMANDS = commands_by_wing().homes
 
 
 def on_files(files: Any, config: Any) -> None:

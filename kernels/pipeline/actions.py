@@ -15,10 +15,10 @@ INPUT = 2  # the part that the stage before waits for: gradients of the input
 WEIGHT = 3  # the rest: gradients of the weights
 KINDS = 4
 
-# Where stages lie.
-LOOP = 0  # stage c on rank c mod p
-WAVE = 1  # down the ranks, up again, and so on; with two chunks per rank a V
-BIDIRECTIONAL = 2  # a second copy of the model runs from the last rank to the first
+# Where stages lie, as `perfmodel.base.pipelines` calls it.
+LOOP = "loop"  # stage c on rank c mod p
+WAVE = "wave"  # down the ranks, up again, and so on; with two chunks per rank a V
+BIDIRECTIONAL = "bidirectional"  # a second copy of the model runs from the last rank to the first
 
 # Columns of a table of actions that is being written.
 KIND = 0
@@ -55,12 +55,12 @@ def put(actions, at, kind, stage, micro_batch, paired):
     return at + 1
 
 
-def place_stages(placement: int, ranks: int, chunks: int) -> np.ndarray:
+def place_stages(placement: str, ranks: int, chunks: int) -> np.ndarray:
     """Return the rank of every stage, int64[stages].
 
     Parameters
     ----------
-    placement : int
+    placement : str
         `LOOP`, `WAVE` or `BIDIRECTIONAL`.
     ranks, chunks : int
         Ranks of the pipeline, and stages that each of them has of one copy of the model.

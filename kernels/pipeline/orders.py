@@ -1,6 +1,14 @@
-"""The schedules, by number: what every rank of a pipeline does, in order."""
+"""The schedules by name: what every rank of a pipeline does, in order.
+
+An order is a function of ranks, chunks, micro-batches and group that is registered here with
+`order`; what else there is to know of its schedule stands in `perfmodel.base.pipelines`, from
+where callers hand over the placement.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -9,7 +17,6 @@ from perfmodel.kernels.pipeline.actions import (
     BIDIRECTIONAL,
     COLUMNS,
     KIND,
-    LOOP,
     MICRO_BATCH,
     PAIRED,
     STAGE,
@@ -22,61 +29,195 @@ from perfmodel.kernels.pipeline.building_blocks import HALF, LEAST, write_blocks
 from perfmodel.kernels.pipeline.folded import write_dualpipe, write_zb_v
 from perfmodel.kernels.pipeline.waves import write_hanayo
 
-GPIPE = 0
-ONE_F_ONE_B = 1
-INTERLEAVED = 2
-EAGER = 3  # 1F1B
-LOOPED_BFS = 4
-INTERLEAVED_ZERO_BUBBLE = 5
-ZB_H1 = 6
-ZB_H2 = 7
-ZB_V = 8
-V_HALF = 9
-V_MIN = 10
-DUALPIPE = 11
-DUALPIPE_V = 12
-HANAYO = 13
+
+class Actions(NamedTuple):
+    """What every rank does; actions of rank r are rows ``first[r]`` to ``first[r + 1] - 1``."""
+
+    first: np.ndarray  # int64[ranks + 1]
+    rows: np.ndarray  # int64[actions, COLUMNS]
 
 
-def placement_of(schedule: int) -> int:
-    """Return how a schedule places stages: `LOOP`, `WAVE` or `BIDIRECTIONAL`."""
-    if schedule == DUALPIPE:
-        return BIDIRECTIONAL
-    return WAVE if schedule in (ZB_V, V_HALF, V_MIN, DUALPIPE_V, HANAYO) else LOOP
+Maker = Callable[[int, int, int, int], Actions]
+ORDERS: dict[str, Maker] = {}
+"""What makes the order of every schedule, of ranks, chunks, micro-batches and group."""
 
 
-def forward_ahead(
-    schedule: int, ranks: int, chunks: int, micro_batches: int, group: int
-) -> np.ndarray:
-    """Forward passes of every rank before the first that has a backward pass after it.
+def order(name: str) -> Callable[[Maker], Maker]:
+    """Register what makes the order of a schedule."""
 
-    1F1B: Narayanan et al. 2021 (arXiv:2104.04473); eager 1F1B, which hides sends behind twice
-    as many: Zhuang et al. 2022 (arXiv:2211.05322, section 4); interleaved: Megatron-Core,
-    schedules.py, ``get_pp_rank_microbatches``; ZB-H1 and ZB-H2: Qi et al. 2023
-    (arXiv:2401.10241, figure 3).
+    def register(make: Maker) -> Maker:
+        if name in ORDERS:
+            raise ValueError(f"two orders of schedule {name}")
+        ORDERS[name] = make
+        return make
+
+    return register
+
+
+def make_order(
+    schedule: str, placement: str, ranks: int, chunks: int, micro_batches: int, group: int
+) -> Order:
+    """Return what every rank does.
+
+    No kernel itself, so that only what writes the schedule is compiled.
+
+    Parameters
+    ----------
+    schedule : str
+        One of `ORDERS`.
+    placement : str
+        Of its stages, as of `place_stages`.
+    ranks : int
+        Of the pipeline, >= 1.
+    chunks : int
+        Stages of a rank, as many as the schedule can have; of either copy of the model in
+        DualPipe.
+    micro_batches : int
+        Of a step, of all copies together.
+    group : int
+        Micro-batches that pass through all chunks of a rank before others do, in interleaved
+        schedules; at least 1 in all.
+
+    Raises
+    ------
+    LookupError
+        There is no order of such a schedule.
     """
-    behind = np.arange(ranks)[::-1]
-    if schedule == GPIPE:
-        return np.full(ranks, micro_batches)
-    if schedule == INTERLEAVED:
-        return 2 * behind + (chunks - 1) * group
-    if schedule == INTERLEAVED_ZERO_BUBBLE:
-        return behind + (chunks - 1) * group
-    if schedule in (EAGER, ZB_H2):
-        return 2 * behind
-    return behind
+    if schedule not in ORDERS:
+        raise LookupError(f"schedule {schedule}: no order in perfmodel.kernels.pipeline.orders")
+    first, rows = ORDERS[schedule](ranks, chunks, micro_batches, group)
+    return Order(
+        first,
+        rows[:, KIND].copy(),
+        rows[:, STAGE].copy(),
+        rows[:, MICRO_BATCH].copy(),
+        rows[:, PAIRED] != 0,
+        place_stages(placement, ranks, chunks),
+        2 if placement == BIDIRECTIONAL else 1,
+        micro_batches,
+    )
 
 
-def weights_behind(schedule: int, ranks: int) -> np.ndarray | None:
-    """Backward passes by which weight gradients of every rank stay behind, if they come alone.
+def equally_many(actions: np.ndarray) -> Actions:
+    """Return `Actions` where all ranks have as many, int64[ranks, actions, COLUMNS]."""
+    return Actions(np.arange(actions.shape[0] + 1) * actions.shape[1], actions.reshape(-1, COLUMNS))
 
-    So many that all ranks hold as many micro-batches (arXiv:2401.10241, section 2).
+
+def written(write: Callable[..., Any], ranks: int, passes: int, *arguments: Any) -> Actions:
+    """Return `Actions` that a kernel writes one after the other, and says how many there are.
+
+    Parameters
+    ----------
+    write : callable
+        Of a table of actions, the first of each rank, and `arguments`.
+    ranks : int
+    passes : int
+        Forward passes of a rank, at most; there is room for as many of both gradients.
     """
-    if schedule in (ZB_H1, INTERLEAVED_ZERO_BUBBLE):
-        return np.arange(ranks)
-    if schedule == ZB_H2:
-        return 2 * np.arange(ranks)
-    return None
+    rows = np.empty((3 * ranks * passes, COLUMNS), np.int64)
+    first = np.zeros(ranks + 1, np.int64)
+    return Actions(first, rows[: int(write(rows, first, *arguments))])
+
+
+# Forward passes of a rank before the first that has a backward pass after it.
+
+
+@order("gpipe")
+def gpipe(ranks: int, chunks: int, micro_batches: int, group: int) -> Actions:
+    """All forward passes, then all backward ones (Huang et al. 2019)."""
+    ahead = np.full(ranks, micro_batches)
+    return equally_many(turns(ranks, chunks, micro_batches, group, ahead, None))
+
+
+@order("1f1b")
+def one_f_one_b(ranks: int, chunks: int, micro_batches: int, group: int) -> Actions:
+    """One forward pass, one backward pass (Narayanan et al. 2021, arXiv:2104.04473)."""
+    ahead = np.arange(ranks)[::-1]
+    return equally_many(turns(ranks, chunks, micro_batches, group, ahead, None))
+
+
+@order("interleaved")
+def interleaved(ranks: int, chunks: int, micro_batches: int, group: int) -> Actions:
+    """1F1B over chunks (Megatron-Core, schedules.py, ``get_pp_rank_microbatches``)."""
+    ahead = 2 * np.arange(ranks)[::-1] + (chunks - 1) * group
+    return equally_many(turns(ranks, chunks, micro_batches, group, ahead, None))
+
+
+@order("eager_1f1b")
+def eager_one_f_one_b(ranks: int, chunks: int, micro_batches: int, group: int) -> Actions:
+    """1F1B that hides sends behind twice as many (Zhuang et al. 2022, arXiv:2211.05322, sec. 4)."""
+    ahead = 2 * np.arange(ranks)[::-1]
+    return equally_many(turns(ranks, chunks, micro_batches, group, ahead, None))
+
+
+@order("looped_bfs")
+def looped_breadth_first(ranks: int, chunks: int, micro_batches: int, group: int) -> Actions:
+    """Every chunk all micro-batches, and back (`breadth_first`)."""
+    return equally_many(breadth_first(ranks, chunks, micro_batches))
+
+
+# Of the zero-bubble schedules weight gradients stay behind by so many backward passes that all
+# ranks hold as many micro-batches (Qi et al. 2023, arXiv:2401.10241, section 2 and figure 3).
+
+
+@order("interleaved_zero_bubble")
+def interleaved_zero_bubble(ranks: int, chunks: int, micro_batches: int, group: int) -> Actions:
+    """Interleaved, weight gradients apart (PyTorch's ``ScheduleInterleavedZeroBubble``)."""
+    ahead = np.arange(ranks)[::-1] + (chunks - 1) * group
+    return equally_many(turns(ranks, chunks, micro_batches, group, ahead, np.arange(ranks)))
+
+
+@order("zb_h1")
+def zb_h1(ranks: int, chunks: int, micro_batches: int, group: int) -> Actions:
+    """As many forward passes ahead as 1F1B."""
+    ahead = np.arange(ranks)[::-1]
+    return equally_many(turns(ranks, chunks, micro_batches, group, ahead, np.arange(ranks)))
+
+
+@order("zb_h2")
+def zb_h2(ranks: int, chunks: int, micro_batches: int, group: int) -> Actions:
+    """Twice as many."""
+    ahead = 2 * np.arange(ranks)[::-1]
+    return equally_many(turns(ranks, chunks, micro_batches, group, ahead, 2 * np.arange(ranks)))
+
+
+@order("zb_v")
+def zb_v(ranks: int, chunks: int, micro_batches: int, group: int) -> Actions:
+    """Zero bubble over two chunks in a V (`perfmodel.kernels.pipeline.folded.write_zb_v`)."""
+    return written(_write_zb_v, ranks, chunks * micro_batches, ranks, micro_batches)
+
+
+@order("v_half")
+def v_half(ranks: int, chunks: int, micro_batches: int, group: int) -> Actions:
+    """Half of 1F1B's activations (`perfmodel.kernels.pipeline.building_blocks`)."""
+    return written(write_blocks, ranks, chunks * micro_batches, ranks, micro_batches, HALF)
+
+
+@order("v_min")
+def v_min(ranks: int, chunks: int, micro_batches: int, group: int) -> Actions:
+    """A third of them."""
+    return written(write_blocks, ranks, chunks * micro_batches, ranks, micro_batches, LEAST)
+
+
+@order("dualpipe")
+def dualpipe(ranks: int, chunks: int, micro_batches: int, group: int) -> Actions:
+    """Two copies of the model, filled from both ends; on an even number of ranks."""
+    counts = ranks, ranks // 2, micro_batches // 2, micro_batches
+    return written(_write_dualpipe, ranks, micro_batches, *counts)
+
+
+@order("dualpipe_v")
+def dualpipe_v(ranks: int, chunks: int, micro_batches: int, group: int) -> Actions:
+    """One copy in a V."""
+    counts = ranks, ranks, micro_batches, micro_batches
+    return written(_write_dualpipe, ranks, 2 * micro_batches, *counts)
+
+
+@order("hanayo")
+def hanayo(ranks: int, chunks: int, micro_batches: int, group: int) -> Actions:
+    """1F1B over chunks in waves, two each (`perfmodel.kernels.pipeline.waves`)."""
+    rank_of = place_stages(WAVE, ranks, chunks)
+    return written(write_hanayo, ranks, chunks * micro_batches, rank_of, ranks, micro_batches)
 
 
 @jit
@@ -102,73 +243,3 @@ def _write_dualpipe(actions, first, ranks, half, each, micro_batches):
         at = write_dualpipe(actions, at, depth, half, near, far, near_batch, far_batch, each)
         first[rank + 1] = at
     return at
-
-
-def make_order(schedule: int, ranks: int, chunks: int, micro_batches: int, group: int) -> Order:
-    """Return what every rank does.
-
-    No kernel itself, so that only what writes the schedule is compiled.
-
-    Parameters
-    ----------
-    schedule : int
-        One of the above.
-    ranks : int
-        Of the pipeline, >= 1.
-    chunks : int
-        Stages of a rank: 1 but in interleaved schedules and `LOOPED_BFS` (any number), `ZB_V`,
-        `V_HALF`, `V_MIN` and `DUALPIPE_V` (2), and `HANAYO` (twice as many as waves). Of either
-        copy of the model in `DUALPIPE` (1).
-    micro_batches : int
-        Of a step; at least ``2 ranks``, and even, in `DUALPIPE` (on an even number of ranks); at
-        least ``2 ranks`` in `DUALPIPE_V`.
-    group : int
-        Micro-batches that pass through all chunks of a rank before others do, in interleaved
-        schedules; at least 1 in all.
-    """
-    rank_of = place_stages(placement_of(schedule), ranks, chunks)
-    if schedule in WRITTEN:
-        actions = np.empty((3 * ranks * chunks * micro_batches, COLUMNS), np.int64)
-        first = np.zeros(ranks + 1, np.int64)
-        actions = actions[: _write(actions, first, schedule, rank_of, micro_batches)]
-    else:
-        if schedule == LOOPED_BFS:
-            actions = breadth_first(ranks, chunks, micro_batches)
-        else:
-            ahead = forward_ahead(schedule, ranks, chunks, micro_batches, group)
-            behind = weights_behind(schedule, ranks)
-            actions = turns(ranks, chunks, micro_batches, group, ahead, behind)
-        first = np.arange(ranks + 1) * actions.shape[1]
-        actions = actions.reshape(-1, COLUMNS)
-    return Order(
-        first,
-        actions[:, KIND].copy(),
-        actions[:, STAGE].copy(),
-        actions[:, MICRO_BATCH].copy(),
-        actions[:, PAIRED] != 0,
-        rank_of,
-        2 if schedule == DUALPIPE else 1,
-        micro_batches,
-    )
-
-
-WRITTEN = (ZB_V, V_HALF, V_MIN, DUALPIPE, DUALPIPE_V, HANAYO)
-"""Schedules that kernels write one action after the other."""
-
-
-def _write(
-    actions: np.ndarray, first: np.ndarray, schedule: int, rank_of: np.ndarray, micro_batches: int
-) -> int:
-    """Write one of these into a table of actions, and return how many there are."""
-    ranks = first.size - 1
-    if schedule == HANAYO:
-        return int(write_hanayo(actions, first, rank_of, ranks, micro_batches))
-    if schedule == ZB_V:
-        return int(_write_zb_v(actions, first, ranks, micro_batches))
-    if schedule == DUALPIPE_V:
-        return int(_write_dualpipe(actions, first, ranks, ranks, micro_batches, micro_batches))
-    if schedule == DUALPIPE:
-        each = micro_batches // 2
-        return int(_write_dualpipe(actions, first, ranks, ranks // 2, each, micro_batches))
-    memory = HALF if schedule == V_HALF else LEAST
-    return int(write_blocks(actions, first, ranks, micro_batches, memory))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from perfmodel.kernels._jit import jit_lean
+from perfmodel.kernels._jit import jit_inline, jit_lean
 from perfmodel.kernels.serving.lengths import length_variation, mean_length, mean_square
 from perfmodel.kernels.serving.tables import FUSED, PREEMPT, RESERVE, Deployments, Loads
 
@@ -13,6 +13,12 @@ SET_ASIDE = 0.098
 0.7 · 0.14 after 600 passes without a retraction (new_token_ratio, managers/schedule_policy.py)."""
 MOST_SET_ASIDE = 4096.0
 """Tokens of an answer that it counts at most (CLIP_MAX_NEW_TOKENS of the same)."""
+
+
+@jit_inline
+def is_closed_loop(loads: Loads, j: int) -> bool:
+    """Whether clients keep requests of a load under way; else they arrive at a rate."""
+    return loads.concurrency[j] > 0.0
 
 
 @jit_lean

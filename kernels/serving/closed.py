@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.kernels._jit import jit, jit_inline
-from perfmodel.kernels.serving.admission import running_limit
+from perfmodel.kernels.serving.admission import is_closed_loop, running_limit
 from perfmodel.kernels.serving.bunching import most_on_one
 from perfmodel.kernels.serving.cycle import Crowd, Cycle, crowd_of, cycle_of
 from perfmodel.kernels.serving.passes import pass_times
@@ -393,7 +393,7 @@ def close_clients(
         if j == 0 or not same_requests(loads, j):
             limit = running_limit(deployments, d, loads, j)
         concurrency = loads.concurrency[j]
-        if loads.request_rate[j] > 0.0:
+        if not is_closed_loop(loads, j):
             continue
         if limit <= 0.0:
             out[:, d, j] = math.nan

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from perfmodel.kernels._jit import jit, jit_lean
-from perfmodel.kernels.serving.admission import running_limit
+from perfmodel.kernels.serving.admission import is_closed_loop, running_limit
 from perfmodel.kernels.serving.bunching import mean_density
 from perfmodel.kernels.serving.chain import (
     COUNT,
@@ -177,7 +177,7 @@ def close_disaggregated(
         chunks,
         deployments.prefill_lockstep_ranks[d],
     )
-    if loads.request_rate[j] > 0.0:
+    if not is_closed_loop(loads, j):
         states = np.empty((MOST_STATES, STATES_COLUMNS))
         work = np.empty((2, MOST_STATES))
         close_open_pools(tables, deployments, d, loads, j, cost, running, states, work, out)

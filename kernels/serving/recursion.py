@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.kernels._jit import jit, jit_lean
-from perfmodel.kernels.serving.admission import blocks_needed
+from perfmodel.kernels.serving.admission import blocks_needed, is_closed_loop
 from perfmodel.kernels.serving.histogram import (
     Histogram,
     add,
@@ -329,7 +329,7 @@ def recurse_points(
         groups = deployments.ranks[d] * deployments.stages[d] / limits.ranks
         for j in range(loads.concurrency.size):
             values = out[:, d, j]
-            if loads.concurrency[j] <= 0.0 or deployments.prefill_layout[d] >= 0:
+            if not is_closed_loop(loads, j) or deployments.prefill_layout[d] >= 0:
                 continue
             if not holds_longest(deployments, d, loads, j):
                 values[ROWS.status] = NO_ROOM

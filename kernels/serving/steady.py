@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.kernels._jit import jit
+from perfmodel.kernels.serving.admission import is_closed_loop
 from perfmodel.kernels.serving.closed import close_clients
 from perfmodel.kernels.serving.disaggregated import close_disaggregated
 from perfmodel.kernels.serving.open import close_open
@@ -31,5 +32,5 @@ def close_points(
         for j in range(loads.concurrency.size):
             if deployments.prefill_layout[d] >= 0:
                 close_disaggregated(tables, deployments, d, loads, j, out)
-            elif loads.request_rate[j] > 0.0:
+            elif not is_closed_loop(loads, j):
                 close_open(tables, deployments, d, loads, j, out)

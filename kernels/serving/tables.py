@@ -14,6 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.kernels.serving.variables import ROW_VARIABLES
+from perfmodel.kernels.variables import row_numbers
+
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
@@ -204,46 +207,10 @@ class Loads(NamedTuple):
     arrival_variation: Floats
 
 
-class ServingRows(NamedTuple):
-    """Which row of a result holds a variable, all in SI units."""
-
-    time_to_first_token_mean: int
-    time_to_first_token_p50: int
-    time_to_first_token_p95: int
-    time_to_first_token_p99: int
-    time_per_output_token_mean: int
-    time_per_output_token_p50: int
-    time_per_output_token_p95: int
-    time_per_output_token_p99: int
-    inter_token_latency_mean: int
-    inter_token_latency_p50: int
-    inter_token_latency_p95: int
-    inter_token_latency_p99: int
-    request_time_mean: int
-    request_time_p50: int
-    request_time_p95: int
-    request_time_p99: int
-    tokens_per_second_per_device: int  # output tokens
-    total_tokens_per_second_per_device: int  # input tokens too
-    tokens_per_second_per_user: int  # 1 / time per output token
-    request_rate: int  # requests that are finished per second, on all devices
-    batch: int  # sequences that decode on an attention rank, on average
-    queue_time: int  # until the first chunk starts, mean
-    utilization: int  # share of time in which passes run
-    attention_time: int  # of a mean pass, on the device
-    matrices_time: int
-    experts_time: int
-    communication_time: int
-    other_time: int
-    host_time: int  # of a mean pass, where the device waits
-    time_to_first_token_low: int  # 10-90 % bounds of the means
-    time_to_first_token_high: int
-    time_per_output_token_low: int
-    time_per_output_token_high: int
-    status: int  # code of `STATES`
-
-
-ROWS = ServingRows(*range(len(ServingRows._fields)))
+ServingRows = row_numbers("ServingRows", ROW_VARIABLES, "status")
+"""Class of `ROWS`; pickled by name."""
+ROWS = ServingRows(*range(len(ROW_VARIABLES) + 1))
+"""Which row of a result holds a variable, all in SI units; the last one a code of `STATES`."""
 
 STABLE, UNSTABLE, NO_ROOM, NO_STAGE_WORK = range(4)
 STATES = ("valid", "rate_above_capacity", "cache_below_one_request", "fewer_requests_than_ranks")

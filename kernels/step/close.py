@@ -32,7 +32,7 @@ from perfmodel.kernels.step.pipeline import (
 from perfmodel.kernels.step.placement import data_groups
 from perfmodel.kernels.step.sharding import shards_parameters
 from perfmodel.kernels.step.stages import Load, stage_load
-from perfmodel.kernels.step.tables import DUALPIPE, INTERLEAVED, ROW, STAGE_PLACE
+from perfmodel.kernels.step.tables import CLOSED, ROW, STAGE_PLACE, TWO_COPIES
 
 WIDEST = 700.0
 """Logarithm of the widest band that float64 can hold."""
@@ -259,13 +259,13 @@ def write_strategy(strategy, batches, batch, family, key, stages, waits, setting
     load, p, v = family.load, strategy.pipeline, strategy.virtual
     stage = stages.sums[load.critical]
     m = float(batches.micro)
-    if strategy.schedule == DUALPIPE and p > 1:
+    if strategy.schedule & TWO_COPIES and p > 1:
         m *= 0.5  # either copy of the model takes half of them
     alone = alone_share(m, p, v)
     if batches.waits >= 0:
         wait = waits.of[batches.waits]
         pipeline = waited_pipeline(m, batches.micro, p, v, load, family.sends, wait)
-        if strategy.schedule > INTERLEAVED:
+        if not strategy.schedule & CLOSED:
             alone = wait.alone
     else:
         overlap = settings.overlap_pipeline

@@ -24,7 +24,7 @@ from perfmodel.kernels.step.sharding import (
     shards_optimizer,
     shards_parameters,
 )
-from perfmodel.kernels.step.tables import DUALPIPE, joins_ends
+from perfmodel.kernels.step.tables import JOINED_ENDS, TWO_COPIES
 
 
 @jit_lean_inline
@@ -240,13 +240,13 @@ def data_parallel_time(
     """
     zero, p = strategy.zero, strategy.pipeline
     table, table_width = 0.0, 0.0
-    if p > 1 and key.trained_table > 0.0 and not joins_ends(strategy.schedule):
+    if p > 1 and key.trained_table > 0.0 and not strategy.schedule & JOINED_ENDS:
         # First and last stage add up its gradients.
         size = key.trained_table * settings.gradient_bytes
         span = boundary_span(groups.pipeline_stride, p)
         table = remembered_time(ALL_REDUCE, size, 2, span, network, memo)
         table_width = width_of(size, settings.collective_widths) * table
-    if strategy.schedule == DUALPIPE and p > 1:  # either copy of the model on the mirrored stage
+    if strategy.schedule & TWO_COPIES and p > 1:  # either copy of the model on the mirrored stage
         owned = kept(zero, load.weights, load.experts, groups).updated
         span = boundary_span(groups.pipeline_stride, p)
         size = owned * settings.reduce_bytes

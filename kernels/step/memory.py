@@ -39,9 +39,9 @@ def in_flight(schedule, stage, batches, stages, chunks):
     """
     if stages == 1:
         return 1.0
-    if schedule == GPIPE:
+    if schedule & GPIPE:
         return float(batches)
-    if schedule == INTERLEAVED:
+    if schedule & INTERLEAVED:
         warm_up = 2.0 * (stages - stage - 1) + (chunks - 1) * stages + 1
         return min(float(batches), warm_up / chunks)
     return min(float(batches), float(stages - stage))
@@ -68,7 +68,7 @@ def heads_kept(strategy, batches, waits):
     """Micro-batches whose logits are kept: backward follows the output at once, but in GPipe."""
     if batches.waits >= 0:
         return waits.of[batches.waits].heads
-    return float(batches.micro) if strategy.schedule == GPIPE and strategy.pipeline > 1 else 1.0
+    return float(batches.micro) if strategy.schedule & GPIPE and strategy.pipeline > 1 else 1.0
 
 
 class Held(NamedTuple):

@@ -60,7 +60,7 @@ def holds_alike(strategy, batches, before, stages, waits, settings):
                 return False
             most = max(most, flight)
     else:
-        if strategy.schedule == GPIPE and strategy.pipeline > 1:
+        if strategy.schedule & GPIPE and strategy.pipeline > 1:
             return False
         every = 1 << 60  # all that there can be
         most = in_flight(strategy.schedule, 0, every, strategy.pipeline, strategy.virtual)

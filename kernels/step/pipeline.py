@@ -7,10 +7,10 @@ from typing import NamedTuple
 from perfmodel.kernels._jit import jit, jit_lean_inline
 from perfmodel.kernels.collective.times import POINT_TO_POINT
 from perfmodel.kernels.pipeline.closed import ends_wait
-from perfmodel.kernels.pipeline.orders import GPIPE
 from perfmodel.kernels.step.memo import remembered_time
 from perfmodel.kernels.step.overlap import width_of
 from perfmodel.kernels.step.placement import leaves_domain
+from perfmodel.kernels.step.tables import GPIPE
 
 
 @jit
@@ -135,7 +135,7 @@ def pipeline_time(schedule, m, p, v, load, sends, overlap):
     Parameters
     ----------
     schedule, m, p, v
-        Which it is, micro-batches, stages, chunks per stage.
+        Its `schedule_bits`, micro-batches, stages, chunks per stage.
     load : Load
     sends : Sends
     overlap : bool
@@ -147,7 +147,7 @@ def pipeline_time(schedule, m, p, v, load, sends, overlap):
     """
     if p == 1:
         return Pipeline(0.0, 0.0, 0.0, 0.0)
-    bubble = ends_wait(schedule == GPIPE, p, v, m, load.ends)
+    bubble = ends_wait((schedule & GPIPE) != 0, p, v, m, load.ends)
     total, exposed, width = pipeline_sends(
         sends.time, m, p, v, load.slowest, overlap, sends.relative
     )

@@ -24,7 +24,7 @@ from perfmodel.kernels.step.close import (
 from perfmodel.kernels.step.memory import Batches
 from perfmodel.kernels.step.peaks import holds_alike, remembered_memory
 from perfmodel.kernels.step.placement import data_groups
-from perfmodel.kernels.step.tables import DUALPIPE, ROW
+from perfmodel.kernels.step.tables import ROW, TWO_COPIES
 
 SLACK = 1e-9
 """By which a bound may be off through roundings, relative."""
@@ -178,7 +178,7 @@ def write_bounds(strategy, batch, key, stages, settings, row):
     of, busy = stages.of[strategy.stage_key], 0.0
     for number in range(of.first, of.behind):
         busy = max(busy, stages.sums[number].busy)
-    if strategy.schedule == DUALPIPE and strategy.pipeline > 1:
+    if strategy.schedule & TWO_COPIES and strategy.pipeline > 1:
         busy *= 0.5
     busy *= 1.0 - SLACK
     each = strategy.data_ranks * strategy.micro_batch

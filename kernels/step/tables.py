@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit_lean_inline
+from perfmodel.kernels.variables import STEP_VARIABLES, row_numbers
 
 # What a part of the model costs per micro-batch, and what a stage of such parts does.
 _SUMMED = [
@@ -87,60 +87,26 @@ def blank_stages(rows: int) -> np.recarray:
     return np.zeros(rows, STAGE).view(np.recarray)
 
 
-class ResultRows(NamedTuple):
-    """Which row of the result holds a variable, all in SI units."""
-
-    step_time: int
-    step_time_low: int
-    step_time_high: int
-    forward_time: int
-    backward_time: int
-    recompute_time: int
-    optimizer_time: int
-    host_time: int
-    tensor_parallel_exposed: int
-    context_parallel_exposed: int
-    expert_parallel_exposed: int
-    pipeline_exposed: int
-    data_parallel_exposed: int
-    offload_exposed: int
-    pipeline_bubble: int
-    tensor_parallel_total: int
-    context_parallel_total: int
-    expert_parallel_total: int
-    pipeline_total: int
-    data_parallel_total: int
-    tokens_per_second_per_device: int
-    model_flops_utilization: int
-    model_flops_utilization_non_causal: int
-    hardware_flops_utilization: int
-    memory_parameters: int
-    memory_gradients: int
-    memory_optimizer: int
-    memory_activations: int
-    memory_buffers: int
-    memory_fragmentation: int
-    memory_reserve: int
-    memory_total: int
-    memory_high: int
-    memory_host: int
-    memory_nvme: int
-
-
-ROW = ResultRows(*range(len(ResultRows._fields)))
+ResultRows = row_numbers("ResultRows", STEP_VARIABLES)
+"""Class of `ROW`; pickled by name."""
+ROW = ResultRows(*range(len(STEP_VARIABLES)))
+"""Which row of the result holds a variable, all in SI units."""
 
 # Codes of places where state waits (`perfmodel.strategy.fields`).
 HOST, NVME, STAGE_PLACE = 0, 1, 2
 
-# Codes of `perfmodel.base.pipelines`.
-GPIPE, ONE_F_ONE_B, INTERLEAVED = 0, 1, 2
-ZB_V, DUALPIPE, HANAYO = 8, 11, 13
+# What a pipeline schedule is to the closing pass: bits of ``schedule`` of `STRATEGY`.
+GPIPE, ONE_F_ONE_B, INTERLEAVED = 1, 2, 4  # the closed form that it has, if any
+CLOSED = GPIPE | ONE_F_ONE_B | INTERLEAVED
+JOINED_ENDS = 8  # the first and the last chunk lie on one stage
+TWO_COPIES = 16  # a second copy of the model runs from the last stage to the first
+CLOSED_FORMS = {"": 0, "gpipe": GPIPE, "1f1b": ONE_F_ONE_B, "interleaved": INTERLEAVED}
 
 
-@jit_lean_inline
-def joins_ends(schedule):
-    """Tell whether the first and the last chunk lie on one stage: chunks that go up and down."""
-    return ZB_V <= schedule <= HANAYO and schedule != DUALPIPE
+def schedule_bits(closed_form: str, joins_ends: bool, copies: int) -> int:
+    """Return ``schedule`` of `STRATEGY`, of facts of `perfmodel.base.pipelines.Schedule`."""
+    found = CLOSED_FORMS[closed_form]
+    return found | (JOINED_ENDS if joins_ends else 0) | (TWO_COPIES if copies > 1 else 0)
 
 
 STRATEGY = np.dtype(
@@ -150,7 +116,7 @@ STRATEGY = np.dtype(
         ("context", np.int64),
         ("pipeline", np.int64),
         ("virtual", np.int64),
-        ("schedule", np.int64),
+        ("schedule", np.int64),  # of `schedule_bits`
         ("data_ranks", np.int64),
         ("zero", np.int64),
         ("shard_group", np.int64),

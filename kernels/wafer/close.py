@@ -16,14 +16,16 @@ from perfmodel.kernels.wafer.columns import (
     ROW,
     VALID,
 )
-from perfmodel.kernels.wafer.memory import (
+from perfmodel.kernels.wafer.parts import (
     kind_memory,
+    matrix_part,
     meshes_needed,
     most_activations,
     region_memory,
+    sum_cycles,
+    vector_part,
 )
-from perfmodel.kernels.wafer.parts import matrix_part, sum_cycles, vector_part
-from perfmodel.kernels.wafer.phases import message_cycles
+from perfmodel.kernels.wafer.reduce import message_cycles
 
 
 @jit_lean

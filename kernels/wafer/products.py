@@ -14,8 +14,12 @@ from __future__ import annotations
 import math
 
 from perfmodel.kernels._jit import jit_lean
-from perfmodel.kernels.wafer.phases import step_cycles, wavelets_of
-from perfmodel.kernels.wafer.reduce import all_reduce_cycles, grid_all_reduce_cycles
+from perfmodel.kernels.wafer.reduce import (
+    all_reduce_cycles,
+    grid_all_reduce_cycles,
+    step_cycles,
+    wavelets_of,
+)
 
 PRODUCTS = (
     "mesh_gemm",
@@ -295,21 +299,6 @@ def blind_fetch_cycles(side, wavelets, hop_cycles, step, routes):
     if 0.0 < routes < side:
         return wavelets * side + farthest * (hop_cycles + step)
     return wavelets * max(1.0, side / 4.0) + farthest * hop_cycles + step
-
-
-@jit_lean
-def product_tile_bytes(algorithm, m, n, k, side, element_bytes):
-    """Memory of a core for the operands and the result of a product [B].
-
-    Tiles of both operands twice where the next arrive while these are multiplied, those of a
-    whole row and column after an all-gather.
-    """
-    rows = math.ceil(m / side)
-    columns = math.ceil(n / side)
-    depth = math.ceil(k / side)
-    tiles = rows * depth + depth * columns
-    copies = side if algorithm == ALL_GATHER else 2.0
-    return (tiles * copies + rows * columns) * element_bytes
 
 
 @jit_lean

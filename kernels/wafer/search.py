@@ -24,8 +24,8 @@ from perfmodel.kernels.wafer.columns import (
     MeshMappings,
 )
 from perfmodel.kernels.wafer.parts import part_sizes, vector_part
-from perfmodel.kernels.wafer.phases import step_cycles
 from perfmodel.kernels.wafer.products import core_cycles
+from perfmodel.kernels.wafer.reduce import step_cycles
 
 LATENCY, REGIONS = 0, CLOSED_ROWS.index("region_count")
 ROUNDING = 1.0 - 1e-9  # bounds add up in another order than times

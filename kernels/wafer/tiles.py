@@ -3,7 +3,7 @@
 Axes
     0 groups, 1 rows m, 2 sums k, 3 columns n
 
-A *line* says how the cores along one side of the rectangle are dealt to the axes: a factor for
+A *line* says how the cores along one side of the rectangle are spread over the axes: a factor for
 each, nested in some order. Two lines, one of either side, make a mapping. Distances are those
 of a mesh, so they add up over the sides and each line is measured once.
 """
@@ -158,57 +158,3 @@ def best_lines(
                 found_row = r
                 found_column = c
     return found_row, found_column
-
-
-@jit_lean
-def deal_contexts(lengths, granule, cores, sequence, first, last):
-    """Deal the contexts of sequences to cores in one go, so that all get as many positions.
-
-    Parameters
-    ----------
-    lengths : ndarray of int64, shape (sequence,)
-        Positions of each.
-    granule : int
-        Positions that stay together.
-    cores : int
-        Receivers, in the order in which they get their shares.
-    sequence, first, last : ndarray of int64, shape (cores, pieces)
-        Result, by core: which sequence, from which position to before which; -1 for no more.
-        A core has one piece more than it could hold of the shortest contexts, at most.
-
-    Returns
-    -------
-    int
-        Pieces of the core with the most; larger than the arrays hold where they are too small.
-    """
-    total = 0
-    for length in lengths:
-        total += (length + granule - 1) // granule
-    most = 0
-    which = 0
-    position = 0
-    dealt = 0
-    for core in range(cores):
-        share = total * (core + 1) // cores - total * core // cores
-        pieces = 0
-        while share > 0:
-            length = lengths[which]
-            left = (length - position + granule - 1) // granule
-            if left <= 0:
-                which += 1
-                position = 0
-                continue
-            taken = min(left, share)
-            end = min(position + taken * granule, length)
-            if pieces < sequence.shape[1]:
-                sequence[core, pieces] = which
-                first[core, pieces] = position
-                last[core, pieces] = end
-            pieces += 1
-            position = end
-            share -= taken
-            dealt += taken
-        for rest in range(pieces, sequence.shape[1]):
-            sequence[core, rest] = -1
-        most = max(most, pieces)
-    return most

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from perfmodel.base import serving_variables
 from perfmodel.base.errors import DataError, PerfModelError, StrategyError, did_you_mean
 from perfmodel.base.table import Table
-from perfmodel.base.variables import COSTS, STEP_VARIABLES, VARIABLES, Variable
+from perfmodel.kernels.serving import variables as serving_variables
+from perfmodel.kernels.variables import COSTS, STEP_VARIABLES, VARIABLES, Variable
 from perfmodel.serving.fields import DEPLOYMENT_FIELD_BY_NAME, LOAD_FIELD_BY_NAME
 from perfmodel.store.results import LARGER_IS_BETTER
 from perfmodel.store.subject import SERVING, TRAINING, Subject

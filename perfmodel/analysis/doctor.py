@@ -26,7 +26,6 @@ from perfmodel.kernels import _jit, work
 OK, WARN, FAIL = "ok", "warn", "fail"
 EXTRAS = {
     "plot": ("matplotlib", "figures: `perfmodel plot`, --plot"),
-    "interactive": ("plotly", "figures that can be zoomed"),
     "ui": ("starlette", "`perfmodel ui`, the page with controls"),
     "parquet": ("pyarrow", "results as .parquet"),
     "zarr": ("zarr", "results as .zarr, and sweeps larger than memory in it"),

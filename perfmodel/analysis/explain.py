@@ -12,7 +12,7 @@ from perfmodel.base.errors import HardwareError, StrategyError
 from perfmodel.base.pipelines import BIDIRECTIONAL
 from perfmodel.base.precisions import PRECISIONS
 from perfmodel.base.units import format_si
-from perfmodel.base.variables import STEP_ROWS, STEP_VARIABLES
+from perfmodel.kernels.variables import STEP_ROWS, STEP_VARIABLES
 from perfmodel.model.build import ModelSpec
 from perfmodel.operations.operations import (
     Attention,
@@ -213,7 +213,7 @@ def _critical_stage(
     The closing pass picks the slowest stage with everything that can delay it; this
     finds the stage that it picked.
     """
-    out = np.empty((len(STEP_VARIABLES), 1))
+    out = np.zeros((len(STEP_VARIABLES), 1))
     project_grid(Workload(model, grid), hardware, framework, out, threads=1)
     projected = np.array([out[STEP_ROWS[name], 0] for name in OPERATION_COMPONENTS])
     per_part = np.zeros((len(priced), projected.size))

@@ -7,7 +7,6 @@ projected, not extrapolated.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel._version import __version__
 from perfmodel.analysis.case import Case, Change, Outcome
 from perfmodel.analysis.parameters import KINDS, Parameter, parameter, parameters
 from perfmodel.base.errors import DataError, did_you_mean
-from perfmodel.base.table import Column, Table, flags
+from perfmodel.base.table import Column, Table, described, flags
 from perfmodel.store.subject import SENSITIVITY
 
 if TYPE_CHECKING:
@@ -456,21 +454,19 @@ def _attributes(
         "cost": case.costs,
         "versions": versions("numpy", "numba"),
     }
-    return {
-        "Conventions": "CF-1.11",
-        "schema_version": SENSITIVITY.schema,
-        "title": f"Sensitivity of {case.variable.name} of {model.name} on {case.hardware.name}",
-        "source": f"perfmodel {__version__}",
-        "model": model.name,
-        "software": case.software.name,
-        "hardware": case.hardware.name,
-        "variable": case.variable.name,
-        "units": case.variable.units,
-        "base": base.value,
-        "strategy": case.label(base.chosen or case.choices.row(0)),
-        "mode": "reoptimised" if case.reoptimise else "fixed",
-        "step": step,
-        "low_factor": factors[0],
-        "high_factor": factors[1],
-        "provenance": json.dumps(provenance),
-    }
+    return described(
+        f"Sensitivity of {case.variable.name} of {model.name} on {case.hardware.name}",
+        SENSITIVITY.schema,
+        model=model.name,
+        software=case.software.name,
+        hardware=case.hardware.name,
+        variable=case.variable.name,
+        units=case.variable.units,
+        base=base.value,
+        strategy=case.label(base.chosen or case.choices.row(0)),
+        mode="reoptimised" if case.reoptimise else "fixed",
+        step=step,
+        low_factor=factors[0],
+        high_factor=factors[1],
+        provenance=provenance,
+    )

@@ -9,6 +9,7 @@ say what the codes stand for.
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel._version import __version__
 from perfmodel.base.errors import DataError
+from perfmodel.kernels.variables import Variable
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -135,6 +138,10 @@ class Column:
             return known[values]
         except IndexError:
             raise DataError(f"damaged column {self!r}: a code stands for nothing") from None
+
+    def decoded_at(self, positions: Mapping[str, Index]) -> NDArray[Any]:
+        """Return what `labelled` does, at the given positions of some dimensions."""
+        return self.decoded(self.take(positions).values)
 
     def take(self, positions: Mapping[str, Index]) -> Column:
         """Return the column at the given positions of its dimensions."""
@@ -269,10 +276,12 @@ class Table:
         def variable(column: Column) -> xr.Variable:
             shape = tuple(self.sizes[dim] for dim in column.dims)
             if column.is_stored and column.stored_dtype is not None and math.prod(shape) > FEW:
-                from perfmodel.base.spoken import numbers_of
+                from perfmodel.base.lazy_columns import numbers_of
 
-                return xr.Variable(column.dims, numbers_of(column, shape), column.attrs)
-            return spoken(column)
+                dtype = column.decoded(np.empty(0, column.stored_dtype)).dtype
+                values = numbers_of(column.dims, shape, dtype, column.decoded_at)
+                return xr.Variable(column.dims, values, column.attrs)
+            return to_variable(column)
 
         with self._opened():
             return xr.Dataset(
@@ -282,15 +291,42 @@ class Table:
             )
 
 
-def spoken(column: Column) -> xr.Variable:
+def described(title: str, schema_version: str, **attributes: Any) -> dict[str, Any]:
+    """Return the attributes of a dataset (CF conventions): what it is, of which program.
+
+    Parameters
+    ----------
+    title : str
+    schema_version : str
+        MAJOR.MINOR of the layout.
+    **attributes
+        What else holds for all of it; ``provenance`` may be a mapping, kept as JSON.
+    """
+    if isinstance(attributes.get("provenance"), Mapping):
+        attributes["provenance"] = json.dumps(attributes["provenance"])
+    return {
+        "Conventions": "CF-1.11",
+        "schema_version": schema_version,
+        "title": title,
+        "source": f"perfmodel {__version__}",
+        **attributes,
+    }
+
+
+def labelled(variable: Variable, values: Any, dims: str | Sequence[str]) -> Column:
+    """Return values as a column that says what they are."""
+    return Column(dims, values, variable.attributes())
+
+
+def to_variable(column: Column) -> xr.Variable:
     """Return a column as xarray has it, with labels in place of codes."""
     import xarray as xr
 
     # xarray looks at every object of an array, which takes longer than a sweep: these are texts.
-    return xr.Variable(*_spoken(column), fastpath=True)
+    return xr.Variable(*_decoded(column), fastpath=True)
 
 
-def _spoken(column: Column) -> tuple[Sequence[str], Any, dict[str, Any]]:
+def _decoded(column: Column) -> tuple[Sequence[str], Any, dict[str, Any]]:
     labels = column.labels
     if labels is None:
         return column.dims, column.labelled(), column.attrs
@@ -304,7 +340,7 @@ def _spoken(column: Column) -> tuple[Sequence[str], Any, dict[str, Any]]:
     elif codes.size < MANY:
         values = known.take(codes)  # one object per choice, not one text per row
     else:  # made at the first look, for which a sweep of millions does not wait
-        from perfmodel.base.spoken import texts_of
+        from perfmodel.base.lazy_columns import texts_of
 
         values = texts_of(codes, known)
     return column.dims, values, attrs | {"choices": " ".join(filter(None, labels))}

@@ -38,7 +38,7 @@ def contributions(module: str, package: str = "perfmodel") -> tuple[ModuleType, 
 
 
 def wing_module(name: str) -> ModuleType:
-    """Import a module of a wing for an option that needs it.
+    """Import a module that may be a wing's, for an option or a name that needs it.
 
     Raises
     ------
@@ -46,6 +46,6 @@ def wing_module(name: str) -> ModuleType:
         The wing is not installed.
     """
     wing = name.removeprefix("perfmodel.").removeprefix("cli.").partition(".")[0]
-    if wing not in present():
+    if wing in WINGS and wing not in present():
         raise PerfModelError(f"this needs the wing '{wing}', which is not installed here")
     return import_module(name)

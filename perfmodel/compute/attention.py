@@ -10,7 +10,11 @@ from numpy.typing import ArrayLike
 
 from perfmodel.base.columns import broadcast
 from perfmodel.base.errors import DataError
-from perfmodel.compute.attention_device import attention_device, deterministic_slowdown
+from perfmodel.compute.attention_device import (
+    attention_device,
+    check_cache,
+    deterministic_slowdown,
+)
 from perfmodel.hwprofiles import Hardware, load_hardware
 
 __all__ = [
@@ -85,8 +89,9 @@ def attention_times(
         Sliding window, the query's own position included; 0 for none.
     backward : array_like of bool
         True: the whole backward pass instead of the forward pass.
-    kv_precision : {"bf16", "fp16", "fp8"}, optional
-        Of the stored keys and values; default: that of the products.
+    kv_precision : {"bf16", "fp16", "fp8", "nvfp4"}, optional
+        Of the stored keys and values; default: that of the products. Over nvfp4 products run in
+        fp8, whatever `precision` is.
     library : str
         See `attention_device`.
     latent : array_like of bool
@@ -143,6 +148,9 @@ def attention_times(
     integers = {name: _integers(name, flat[name]) for name in columns if name not in FLAGS}
     flags = {name: _flags(name, flat[name]) for name in FLAGS}
     _check_heads(integers)
+    if kv_precision is not None:
+        asked = {"latent": flags["latent"], "backward": flags["backward"]}
+        check_cache(hardware, kv_precision, (kind for kind, rows in asked.items() if rows.any()))
     wide = flags["latent"] & (integers["head_dim_v"] > integers["head_dim_qk"])
     if wide.any():
         row = int(np.argmax(wide))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perfmodel.base.precisions import OPERAND_BYTES
+from perfmodel.base.precisions import OPERAND_BYTES, cache_rule
 from perfmodel.compute.attention import AttentionTimes, attention_times
 from perfmodel.compute.attention_device import attention_constants, attention_device
 from perfmodel.hwprofiles import Hardware
@@ -23,10 +23,10 @@ from perfmodel.software.library import library_facts
 SERVING = tuple(library_facts("serving"))
 """Frameworks whose rows are replayed graphs."""
 
-CAST = 3.0
-"""Bytes of casting one element from 16 to 8 bits: 2 read, 1 written."""
+CAST = 2.0
+"""Bytes that casting one element from 16 bits reads, beside those that it writes."""
 
-SCALED_CAST = 7.0
+SCALED_CAST = 6.0
 """The same after a division by the scale in place: 2 read, 2 written before."""
 
 
@@ -87,8 +87,10 @@ def small_kernels(call: Call) -> SmallKernels:
     if call.latent and call.phase == "decode":
         stored = call.width_qk
     launches, moved = 1.0, 2.0 * tokens * stored * element
-    narrow = call.kv_precision == "fp8"
-    query_cast = CAST * tokens * call.heads * call.width_qk
+    products = cache_rule(call.kv_precision).products
+    narrow = products != ""
+    cast = (CAST + OPERAND_BYTES.get(products, 0.0)) * tokens
+    query_cast = cast * call.heads * call.width_qk
     if not call.causal:
         padded = call.kernel == "flash_attention_v3" and call.width_qk % 32 > 0
         return SmallKernels(2.0 if padded else 0.0, 0.0)
@@ -103,7 +105,7 @@ def small_kernels(call: Call) -> SmallKernels:
         if narrow and call.kernel == "trtllm_mha":
             launches += habits.scaled_cast_launches
             if habits.scaled_cast_launches:
-                moved += query_cast + SCALED_CAST * tokens * stored
+                moved += query_cast + (SCALED_CAST + element) * tokens * stored
         elif narrow and call.phase == "decode":
             if "triton" in call.kernel:
                 launches += habits.portable_cast_launches
@@ -117,7 +119,7 @@ def small_kernels(call: Call) -> SmallKernels:
             moved = 2.0 * tokens * habits.latent_width * element
         if narrow and habits.latent_cast_launches:
             launches += habits.latent_cast_launches
-            moved += query_cast + CAST * tokens * stored
+            moved += query_cast + (CAST + element) * tokens * stored
     return SmallKernels(launches, moved)
 
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from perfmodel.base.errors import HardwareError, did_you_mean
-from perfmodel.base.precisions import ATTENTION_PRECISIONS, OPERAND_BYTES
+from perfmodel.base.precisions import (
+    ATTENTION_KINDS,
+    ATTENTION_PRECISIONS,
+    CACHE_FORMATS,
+    OPERAND_BYTES,
+    attention_rule,
+    cache_rule,
+)
 from perfmodel.compute.reuse import check_reuse
 from perfmodel.hwprofiles import Hardware
 from perfmodel.hwprofiles.constants import Lookup, known
@@ -102,8 +110,9 @@ def attention_device(
         bandwidths, capacities and power.
     precision : {"bf16", "fp16", "fp8"}
         Of the matrix products and of the queries.
-    kv_precision : {"bf16", "fp16", "fp8"}, optional
-        Of the stored keys and values; default: that of the products.
+    kv_precision : {"bf16", "fp16", "fp8", "nvfp4"}, optional
+        Of the stored keys and values; default: that of the products. Over nvfp4 products run in
+        fp8, whatever `precision` is.
     library : str
         Whose kernels, where the profile knows them apart: ``portable`` for those in a portable
         language (Triton), ``flashinfer``, ``trtllm``; otherwise those of the reference
@@ -136,11 +145,15 @@ def attention_device(
 
     check_reuse("attention", resident, copies=copies)
     stored = precision if kv_precision is None else kv_precision
-    for name in (precision, stored):
-        if name not in ATTENTION_PRECISIONS:
+    for name, known_formats in ((precision, ATTENTION_PRECISIONS), (stored, CACHE_FORMATS)):
+        if name not in known_formats:
             raise HardwareError(
-                f"attention has no precision '{name}'{did_you_mean(name, ATTENTION_PRECISIONS)}"
+                f"attention has no precision '{name}'{did_you_mean(name, known_formats)}"
             )
+    check_cache(hardware, stored)
+    cache = cache_rule(stored)
+    if cache.own_products:
+        precision = cache.products
     device = hardware.device
     memory = device.memory
     constant = attention_constants(hardware, library)
@@ -149,7 +162,10 @@ def attention_device(
     narrow_tile = "query_tile" if constant("portable") else "narrow_query_tile"
     if steady and not alone:
         energy *= hardware.calibrated("gemm", "steady_energy_ratio")
-    narrow = constant("fp8_matrix") if precision == "fp8" else 1.0
+    scaled_by = attention_rule(precision)  # fp8_matrix, or none
+    narrow = constant(scaled_by) if scaled_by else 1.0
+    constants = {key: constant(key) for key in CONSTANTS}
+    constants["conversion_operations"] += cache.conversion
     return AttentionDevice(
         matrix_rate=float(device.peak(precision)),
         exponential_rate=float(device.special_function_rate),
@@ -176,8 +192,40 @@ def attention_device(
         heat_time=0.0 if steady else float(hardware.calibrated("gemm", "heat_time")),
         copies=float(copies),
         resident=float(resident),
-        **{key: constant(key) for key in CONSTANTS},
+        **constants,
     )
+
+
+def check_cache(hardware: Hardware, precision: str, kinds: Iterable[str] = ()) -> None:
+    """Refuse a format of cached keys and values for which there are no kernels.
+
+    Parameters
+    ----------
+    hardware : Hardware
+    precision : str
+        Of `perfmodel.base.precisions.CACHE_FORMATS`.
+    kinds : iterable of str
+        What attention over it is, of `perfmodel.base.precisions.ATTENTION_KINDS`.
+
+    Raises
+    ------
+    StrategyError
+        The format has no rule for its time.
+    HardwareError
+        The device, or such attention, has no kernels for it.
+    """
+    rule = cache_rule(precision)
+    for kind in kinds:
+        if kind not in rule.kinds:
+            raise HardwareError(
+                f"{ATTENTION_KINDS[kind]} has no kernels for a cache in {precision} "
+                f"({rule.source}); bf16 and fp8 are possible"
+            )
+    if rule.instructions and hardware.device.instruction_class != rule.instructions:
+        raise HardwareError(
+            f"hardware profile '{hardware.name}' has no kernels for a cache in {precision}: they "
+            f"need {rule.instructions} instructions ({rule.source}); bf16 and fp8 are possible"
+        )
 
 
 def deterministic_slowdown(hardware: Hardware, library: str = "") -> float:

@@ -9,7 +9,7 @@ import numpy as np
 
 from perfmodel.base.columns import broadcast, check_least
 from perfmodel.base.errors import DataError, HardwareError, did_you_mean
-from perfmodel.base.precisions import FORMATS, OPERAND_BYTES, QUANTISED
+from perfmodel.base.precisions import FORMATS, OPERAND_BYTES, OPERANDS, QUANTISED
 from perfmodel.compute.reuse import check_reuse
 from perfmodel.hwprofiles import Hardware, load_hardware
 
@@ -111,10 +111,10 @@ def gemm_device(
     (docs/kernels.md). Which of the profile's
     constants count: `perfmodel.hwprofiles.constants.Lookup`.
     """
-    if precision not in OPERAND_BYTES:
+    if precision not in OPERANDS:
         raise HardwareError(
             f"unknown precision '{precision}' of a matrix product"
-            f"{did_you_mean(precision, OPERAND_BYTES)}"
+            f"{did_you_mean(precision, OPERANDS)}"
         )
     if library is None:
         library = "training" if steady else "serving"

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from perfmodel.base.columns import Floats, broadcast, check_least
 from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.compute.attention import LARGEST_COUNT, AttentionTimes
-from perfmodel.compute.attention_device import attention_device
+from perfmodel.compute.attention_device import attention_device, check_cache
 from perfmodel.compute.sparse_keys import sparse_keys
 from perfmodel.hwprofiles import Hardware, load_hardware
 
@@ -139,6 +139,8 @@ def sparse_attention_times(
     from perfmodel.kernels.work import kernel_work
 
     hardware = load_hardware(hardware)
+    if kv_precision is not None:
+        check_cache(hardware, kv_precision, ("sparse",))
     device = attention_device(hardware, precision, kv_precision=kv_precision, steady=steady)
     names = ("batch", "query_length", "heads", "key_value_heads", "head_dim_qk", "head_dim_v")
     with kernel_work(sparse_attentions=shared.size):

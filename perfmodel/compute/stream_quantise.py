@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from perfmodel.base.errors import DataError, did_you_mean
-from perfmodel.base.precisions import FORMATS
+from perfmodel.base.precisions import FORMATS, OPERANDS
 from perfmodel.compute.stream_catalogue import StreamWork
 
 
@@ -39,14 +39,14 @@ QUANTISATIONS: Mapping[str, Quantisation] = {
     **{
         name: Quantisation(item.element_bytes, item.group, item.scale_bytes)
         for name, item in FORMATS.items()
-        if item.group
+        if item.group and name in OPERANDS
     },
 }
 
 PRODUCT_QUANTISATION: Mapping[str, str] = {
     "fp8": "fp8_token",
     "int8": "int8_token",
-    **{name: name for name, item in FORMATS.items() if item.group},
+    **{name: name for name in OPERANDS if FORMATS[name].group},
 }
 """Scheme with which a serving library quantises the input of a product of a precision
 (SGLang, vLLM: per token for fp8 and int8)."""

@@ -12,245 +12,37 @@ configuration alone, as other trainers use it, is read too: it says batches, sha
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.files import json_object, key_line, read_text, shortened
+from perfmodel.base.located import Entry
 from perfmodel.base.precisions import FORMATS
-from perfmodel.launch.core_model import CoreWords, core_facts
+from perfmodel.launch.activations import read_layers, read_offload, write_layers
+from perfmodel.launch.core import CoreWords, core_facts
 from perfmodel.launch.describe import Launch, has_experts
 from perfmodel.launch.megatron import read_devices, read_model
-from perfmodel.launch.offload import Switch, read_offload
 from perfmodel.launch.reading import finished, with_replicas
-from perfmodel.launch.recompute import (
-    METHODS,
-    RecomputeKeys,
-    method_limit,
-    read_layers,
-    write_layers,
-)
-from perfmodel.launch.settings import (
-    Choice,
-    Entry,
-    Keys,
-    Limit,
-    Number,
-    Settings,
-    Spelling,
-    Words,
-    read_choices,
-    read_numbers,
-    write_table,
-)
-from perfmodel.launch.shell import (
-    format_command,
-    format_comment,
-    heredocs,
-    parse_arguments,
-)
-from perfmodel.launch.stages import ONLY_EVEN
+from perfmodel.launch.settings import Keys, Settings, Words
+from perfmodel.launch.table import load_program
+from perfmodel.launch.text import format_command, heredocs, nested, parse_arguments
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import find_preset, load_model
 from perfmodel.software.facts import Run
 from perfmodel.software.framework import as_run
 
-TITLE = "DeepSpeed"
-PRESET = "megatron-deepspeed"
-PRESETS = (PRESET, "megatron-deepspeed-2021")
+PROGRAM = load_program("deepspeed")
 TRAINER = ("plain-2024",)  # Hugging Face's
 FILE = "ds_config.json"
 LARGEST = 2**20  # B of a configuration
 
-# Argument of Hugging Face's Trainer, and of scripts around it -> Megatron-DeepSpeed's.
-TRAINERS: Mapping[str, str] = {
-    "per-device-train-batch-size": "micro-batch-size",
-    **dict.fromkeys(
-        ("model-max-length", "max-seq-length", "max-length", "block-size", "cutoff-len"),
-        "seq-length",
-    ),
-}
-
-NUMBERS = (
-    Number("tensor-model-parallel-size", "tensor_parallel"),
-    Number("pipeline-model-parallel-size", "pipeline_parallel"),
-    Number("ds-sequence-parallel-size", "context_parallel"),
-    Number("moe-expert-parallel-size", "expert_parallel"),
-)
 _MICRO, _GLOBAL = "train_micro_batch_size_per_gpu", "train_batch_size"
 _STEPS = "gradient_accumulation_steps"
 _STAGE, _MICS = "zero_optimization.stage", "zero_optimization.mics_shard_size"
-_FULL = {"deepspeed-activation-checkpointing": True}
-_RECOMPUTED = RecomputeKeys("recompute-method", "recompute-num-layers")
-
-CHOICES = (
-    Choice("sequence_parallel", (Spelling(False), Spelling(True, {"sequence-parallel": True}))),
-    Choice(
-        "context_parallel_kind",
-        (Spelling("all_to_all"),),
-        when=lambda launch: launch["context_parallel"] > 1,
-    ),
-    Choice("pipeline_schedule", (Spelling("1f1b"),)),
-    Choice("mapping", (Spelling("tensor-context-data-pipeline"),)),
-    Choice(
-        "zero_stage", tuple(Spelling(stage, {_STAGE: stage}) for stage in range(4)), {_STAGE: 0}
-    ),
-    Choice(
-        "recompute",
-        (
-            Spelling("none"),
-            Spelling("selective", {"recompute-granularity": "selective"}),
-            Spelling("full", {"recompute-granularity": "full"}, _FULL),
-            Spelling("full", {"checkpoint-activations": True}),
-        ),
-    ),
-    Choice(
-        "precision",
-        (
-            Spelling(
-                "bf16",
-                {"bf16.enabled": True, "data_types.grad_accum_dtype": "fp32"},
-                software={
-                    "gradient_accumulation": "separate",
-                    "gradient_bytes": 4.0,
-                    "gradient_reduce_bytes": 4.0,
-                },
-            ),
-            Spelling("bf16", {"bf16.enabled": True}),
-            Spelling("fp16", {"fp16.enabled": True}),
-        ),
-    ),
-)
-SOFTWARE = (
-    Choice(
-        "overlap_gradient_reduce",
-        (
-            Spelling(True, {"zero_optimization.overlap_comm": True}),
-            Spelling(False, {"zero_optimization.overlap_comm": False}),
-        ),
-    ),
-    Choice(
-        "flash_attention",
-        (
-            Spelling(True, {"use-flash-attn-v2": True}),
-            Spelling(False),
-            Spelling(True, {"use-flash-attn": True}),
-            Spelling(True, {"use-flash-attn-v1": True}),
-        ),
-    ),
-    Choice(
-        "dropout",
-        (
-            Spelling(False, {"hidden-dropout": "0.0"}, {"attention-dropout": "0.0"}),
-            Spelling(True, {"hidden-dropout": 0.1}, {"attention-dropout": 0.1}),
-        ),
-        {"hidden-dropout": 0.1},
-    ),
-)
-
-LIMITS = (
-    method_limit(*METHODS),
-    Limit(
-        ("context_parallel", "tensor_parallel", "pipeline_parallel"),
-        lambda launch: (
-            launch["context_parallel"] > 1
-            and launch["tensor_parallel"] * launch["pipeline_parallel"] > 1
-        ),
-        "its sequence parallelism goes with neither of the others",
-    ),
-    Limit(
-        ("zero_stage", "pipeline_parallel"),
-        lambda launch: launch["zero_stage"] > 1 and launch["pipeline_parallel"] > 1,
-        "with a pipeline it offers zero 0, 1",
-    ),
-    ONLY_EVEN,
-    Limit(
-        ("shard_group", "zero_stage"),
-        lambda launch: launch["shard_group"] > 0 and launch["zero_stage"] != 3,
-        "smaller shard sets (MiCS) are zero 3's",
-    ),
-    Limit(
-        ("expert_tensor_parallel", "tensor_parallel"),
-        lambda launch: (
-            launch.experts and launch["expert_tensor_parallel"] != launch["tensor_parallel"]
-        ),
-        "tensor parallelism cuts experts as the rest; without, all its ranks hold them whole",
-    ),
-    Limit(
-        ("expert_parallel", "data_parallel"),
-        lambda launch: launch["data_parallel"] % launch["expert_parallel"] != 0,
-        "expert ranks are data-parallel ranks: they have to divide them",
-    ),
-    Limit(
-        ("pipeline_parallel", "expert_parallel"),
-        lambda launch: launch.experts and launch["pipeline_parallel"] > 1,
-        "its pipeline has no experts",
-    ),
-    Limit(
-        ("zero_stage", "expert_parallel"),
-        lambda launch: launch.experts and launch["zero_stage"] == 3,
-        "with experts it offers zero 0, 1, 2",
-    ),
-)
-
-OFFLOADED = (
-    Switch("cpu-optimizer", ("offload_optimizer",)),
-    Switch(
-        "zero_optimization.offload_optimizer.device",
-        ("offload_optimizer",),
-        "zero_optimization.offload_optimizer.ratio",
-    ),
-    Switch("zero_optimization.offload_param.device", ("offload_parameters",)),
-)
-
-OVERLAPS = ("pipeline_read", "pipeline_write")
-
-WATCHED: Mapping[str, str] = {
-    "zero_optimization.offload_param.max_in_cpu": "parameters that stay in the host's memory "
-    "beside NVMe are not modelled",
-    "zero_optimization.zero_hpz_partition_size": "secondary shards (hpZ) are not modelled",
-    "zero_optimization.zero_quantized_weights": "quantised gathers are not modelled",
-    "zero_optimization.zero_quantized_gradients": "quantised gradients are not modelled",
-    "activation_checkpointing.cpu_checkpointing": "offloading is not modelled",
-    "activation_checkpointing.partition_activations": "saved activations are projected as whole",
-    "moe-train-capacity-factor": "dropped and padded tokens are not modelled",
-    "num-layers-per-virtual-pipeline-stage": "DeepSpeed's pipeline is not interleaved",
-    "mlp-type": "residual experts are not modelled",
-    "use-tutel": "Tutel's kernels are not modelled",
-    "rampup-batch-size": "the projection is that of the full batch",
-}
-
-# Megatron-Core's word -> the option, and what is said otherwise (`model_arguments`).
-SIZES = {
-    "num_layers": "num-layers",
-    "hidden_size": "hidden-size",
-    "ffn_hidden_size": "ffn-hidden-size",
-    "moe_ffn_hidden_size": "ffn-hidden-size",
-    "num_attention_heads": "num-attention-heads",
-    "num_query_groups": "num-key-value-heads",
-    "kv_channels": "kv-channels",
-    "num_moe_experts": "num-experts",
-    "moe_router_topk": "topk",
-    "max_position_embeddings": "max-position-embeddings",
-    "vocab_size": "vocab-size",
-}
-NORMS = {"RMSNorm": "rmsnorm", "LayerNorm": "layernorm"}
-# What it has no word for -> what to call it.
-ABSENT = {
-    "multi_latent_attention": "latent attention",
-    "qk_layernorm": "norms of queries and keys",
-    "softmax_type": "attention sinks",
-    "window_size": "sliding windows",
-    "moe_layer_freq": "dense layers among those with experts",
-    "moe_shared_expert_intermediate_size": "shared experts",
-    "moe_router_num_groups": "groups of experts",
-    "moe_router_enable_expert_bias": "a bias of the router",
-    "squared_relu": "squared ReLU",
-    "add_qkv_bias": "biases on queries to values only",
-    "mtp_num_layers": "modules that predict more tokens",
-}
+_OVERLAPS = ("pipeline_read", "pipeline_write")
+SIZES = PROGRAM.own["sizes"]
 
 
 def model_arguments(launch: Launch) -> Keys:
@@ -262,18 +54,18 @@ def model_arguments(launch: Launch) -> Keys:
         Megatron-DeepSpeed has no such model.
     """
     assert launch.model is not None
-    facts = core_facts(launch.model, TITLE, launch["sequence_length"])
-    for name, what in ABSENT.items():
+    facts = core_facts(launch.model, PROGRAM.title, launch["sequence_length"])
+    for name, what in PROGRAM.own["absent"].items():
         if facts.get(name):
             raise StrategyError(
-                f"{TITLE} cannot do {launch.model.name}: {what}; Megatron-DeepSpeed offers the "
-                "models of GPT and Llama"
+                f"{PROGRAM.title} cannot do {launch.model.name}: {what}; Megatron-DeepSpeed offers "
+                "the models of GPT and Llama"
             )
     keys: Keys = {option: facts[name] for name, option in SIZES.items() if name in facts}
     keys |= {
         "expert-interval": 1 if launch.experts else None,
         "swiglu": facts["gated_linear_unit"] or None,
-        "normalization": NORMS[facts["normalization"]],
+        "normalization": PROGRAM.own["norms"][facts["normalization"]],
         "disable-bias-linear": not facts["add_bias_linear"] or None,
         "use-rotary-position-embeddings": facts["position_embedding_type"] == "rope" or None,
         "untie-embeddings-and-output-weights": not facts["share_embeddings_and_output_weights"]
@@ -290,10 +82,10 @@ def keys_of(launch: Launch) -> Keys:
         _MICRO: launch["micro_batch_size"],
         _STEPS: launch.micro_batches,
     }
-    keys |= write_table(launch, NUMBERS, CHOICES) | write_layers(launch, _RECOMPUTED)
+    keys |= PROGRAM.write(launch) | write_layers(launch, PROGRAM.recompute)
     if launch["shard_group"]:
         keys[_MICS] = launch["shard_group"]
-    keys |= write_table(launch, (), SOFTWARE)
+    keys |= PROGRAM.write_software(launch)
     run = Run(launch["precision"], launch.experts, 1)
     if (
         run.precision == "bf16"
@@ -323,33 +115,11 @@ def of_configuration(key: str) -> bool:
     return "_" in key or "." in key
 
 
-def notes(launch: Launch) -> list[str]:
-    """Return what a user of this script should know."""
-    if launch.framework.name.partition("[")[0] == "megatron":
-        return [
-            "projected with Megatron-Core's overlap and fusions; Megatron-DeepSpeed has "
-            "overlap_comm, and no fused loss"
-        ]
-    return []
-
-
-def format_launch(launch: Launch, header: Sequence[str]) -> str:
+def body(launch: Launch) -> str:
     """Return a script that writes the configuration and starts a run with it."""
     keys = keys_of(launch)
-    configuration: dict[str, Any] = {}
-    for key, value in keys.items():
-        if of_configuration(key):
-            *sections, name = key.split(".")
-            inner = configuration
-            for section in sections:
-                inner = inner.setdefault(section, {})
-            inner[name] = value
+    configuration = nested({key: keys[key] for key in keys if of_configuration(key)})
     options = {key: value for key, value in keys.items() if not of_configuration(key)}
-    lines = [
-        *header,
-        "Megatron-DeepSpeed (2025) with DeepSpeed's configuration. Data, tokenizer, learning rate, "
-        "number of iterations and checkpoints are yours to add; they may follow the script's name.",
-    ]
     document = json.dumps(configuration, indent=2)
     words = [
         "deepspeed",
@@ -360,15 +130,7 @@ def format_launch(launch: Launch, header: Sequence[str]) -> str:
         f"--deepspeed_config {FILE}",
     ]
     script = f"cat > {FILE} <<'EOF'\n{document}\nEOF\n"
-    return format_comment(lines) + script + format_command(words, options, '"$@"')
-
-
-def recognises(text: str) -> bool:
-    """Tell whether a text looks like a configuration of DeepSpeed, or a script with one."""
-    if re.search(r"^\s*deepspeed\s|--deepspeed[ =]\S+\.json", text, re.MULTILINE):
-        return True
-    words = ("zero_optimization", _MICRO, "--deepspeed_config", "--ds-sequence-parallel-size")
-    return any(word in text for word in words)
+    return script + format_command(words, options, '"$@"')
 
 
 def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
@@ -393,12 +155,10 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
                 settings.entries[key] = Entry(None if value == "auto" else value, line)
                 settings.files[key] = file
     trainer = _read_trainer(settings)
-    strategy = read_numbers(settings, NUMBERS)
     _join(settings)
     skipped = ("context_parallel_kind", "pipeline_schedule", "mapping")
-    spelled, facts = read_choices(settings, [x for x in CHOICES if x.field not in skipped])
-    strategy |= spelled
-    strategy |= read_layers(settings, _RECOMPUTED, strategy["recompute"])
+    strategy, facts = PROGRAM.read(settings, skipped)
+    strategy |= read_layers(settings, PROGRAM.recompute, strategy["recompute"])
     if strategy["tensor_parallel"] == 1:
         strategy["sequence_parallel"] = False
     if strategy["context_parallel"] > 1:
@@ -421,19 +181,18 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
         strategy["shard_group"] = settings.whole(_MICS)
     if not trainer:
         facts["pads_vocabulary_to"] = settings.whole("make-vocab-size-divisible-by", 128)
-    strategy |= read_offload(settings, OFFLOADED)
-    overlaps = [settings.flag(f"zero_optimization.offload_optimizer.{key}") for key in OVERLAPS]
+    strategy |= read_offload(settings, PROGRAM.offloaded)
+    overlaps = [settings.flag(f"zero_optimization.offload_optimizer.{key}") for key in _OVERLAPS]
     facts |= {"overlap_nvme": True} if any(overlaps) else {}
     return finished(
         settings,
         strategy,
         facts,
         model,
+        PROGRAM,
         devices=devices,
         devices_per_node=per_node,
-        software=SOFTWARE,
-        presets=TRAINER if trainer else PRESETS,
-        watched=WATCHED,
+        presets=TRAINER if trainer else (),
     )
 
 
@@ -466,7 +225,7 @@ def _read_trainer(settings: Settings) -> bool:
     for key, entry in entries.items():
         if isinstance(entry.value, Words) and entry.value[:1] in (("False",), ("false",)):
             entries[key] = entry._replace(value=False)
-    for old, new in TRAINERS.items():
+    for old, new in PROGRAM.own["trainers"].items():
         settings.rename(old, new)
     entries.setdefault("micro-batch-size", Entry(8))
     steps = entries.get("gradient-accumulation-steps", Entry(1))

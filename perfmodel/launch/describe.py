@@ -70,6 +70,13 @@ class Launch:
         return int(self["data_parallel"] * self["context_parallel"])
 
     @property
+    def shard_degree(self) -> int:
+        """Data-parallel ranks of one shard set; 1 where nothing is sharded."""
+        if self["zero_stage"] == 0:
+            return 1
+        return int((self["shard_group"] or self.replicas) // self["context_parallel"])
+
+    @property
     def micro_batches(self) -> int:
         """Micro-batches of one replica in a step."""
         return int(self["global_batch_size"] // (self["data_parallel"] * self["micro_batch_size"]))

@@ -13,154 +13,40 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from perfmodel.base.errors import FormatError
-from perfmodel.launch.describe import (
-    Launch,
-    beyond_common,
-    has_experts,
-    known_as,
-)
+from perfmodel.launch.describe import Launch, beyond_common, has_experts, known_as
 from perfmodel.launch.reading import finished
-from perfmodel.launch.recompute import method_limit
-from perfmodel.launch.settings import (
-    Choice,
-    Keys,
-    Limit,
-    Number,
-    Settings,
-    Spelling,
-    read_choices,
-    read_numbers,
-    write_table,
-)
-from perfmodel.launch.shell import format_comment
-from perfmodel.launch.stages import ONLY_EVEN
-from perfmodel.launch.tree import format_yaml, parse_yaml
+from perfmodel.launch.settings import Keys, Settings
+from perfmodel.launch.table import Spelling, load_program
+from perfmodel.launch.text import parse_yaml
 from perfmodel.model.build import ModelSpec, dense_model, moe_model
 from perfmodel.model.presets import find_preset, load_model
 from perfmodel.software.framework import FRAMEWORKS
 from perfmodel.software.recompute import OFFLOADED_POLICIES, SAVING_POLICIES
 from perfmodel.training.memory import INPUT, waiting_share
 
-TITLE = "MaxText"
-PRESET = "maxtext"
-PRESETS = ("maxtext",)
+PROGRAM = load_program("maxtext").with_spellings(
+    "recompute",
+    *(
+        Spelling("selective", {"remat_policy": name}, software={"selective_recompute": words})
+        for name, words in SAVING_POLICIES.items()
+    ),
+)
+TENSORS, FUSED = PROGRAM.own["tensors"], PROGRAM.own["fused"]
+EXPERT_NUMBERS, MODELS = PROGRAM.own["expert_numbers"], PROGRAM.own["models"]
 
 _BATCH = "per_device_batch_size"
 _STEPS = "gradient_accumulation_steps"
 _MICRO = "num_pipeline_microbatches"
 _REPEATS = "num_pipeline_repeats"
 _LAYERS = "num_layers_per_pipeline_stage"
-_STRATEGY = "context_parallel_strategy"
 _OPTIMIZER = "shard_optimizer_over_data"
 _BY_CORES = ("v2", "v3", "v4", "v5p")  # topologies named by cores, two of a chip
-
-NUMBERS = (Number("max_target_length", "sequence_length", 2048),)
-
-TENSORS = {
-    "save_qkv_proj": ("query_proj", "key_proj", "value_proj"),
-    "save_context": ("context",),
-    "save_out_proj": ("out_proj",),
-    "save_mlpwi": ("mlpwi_0", "mlpwi_1"),
-    "save_mlpwo": ("mlpwo",),
-}
-"""Outputs -> tensors of the policy custom, each remat, device or offload (base.yml)."""
-FUSED = {"save_qkv_proj": "qkv_proj", "save_mlpwi": "mlpwi"}
-"""Outputs -> their tensor where one product makes all of them."""
-CHOICES = (
-    Choice(
-        "sequence_parallel",
-        (Spelling(True),),
-        when=lambda launch: launch["tensor_parallel"] > 1,
-    ),
-    Choice(
-        "context_parallel_kind",
-        (
-            Spelling("all_gather", {_STRATEGY: "all_gather"}),
-            Spelling("ring", {_STRATEGY: "ring"}),
-            Spelling("all_to_all", {_STRATEGY: "ulysses"}),
-        ),
-        {_STRATEGY: "all_gather"},
-        lambda launch: launch["context_parallel"] > 1,
-    ),
-    Choice(
-        "pipeline_schedule",
-        (Spelling("gpipe"), Spelling("interleaved")),
-        when=lambda launch: launch["pipeline_parallel"] > 1,
-    ),
-    Choice("mapping", (Spelling("tensor-context-data-pipeline"),)),
-    Choice(
-        "zero_stage",
-        (Spelling(3), Spelling(0), Spelling(1, {_OPTIMIZER: True})),
-    ),
-    Choice(
-        "recompute",
-        (
-            Spelling("full", {"remat_policy": "full"}),
-            *(
-                Spelling(
-                    "selective", {"remat_policy": name}, software={"selective_recompute": words}
-                )
-                for name, words in SAVING_POLICIES.items()
-            ),
-        ),
-        {"remat_policy": "full"},
-    ),
-    Choice(
-        "precision",
-        (
-            Spelling("bf16", {"dtype": "bfloat16", "quantization": ""}),
-            Spelling("fp8", {"dtype": "bfloat16", "quantization": "fp8"}),
-            Spelling("mxfp8", {"dtype": "bfloat16", "quantization": "te_mxfp8"}),
-            Spelling("fp8", {"dtype": "bfloat16", "quantization": "nanoo_fp8"}),
-            Spelling("fp8", {"dtype": "bfloat16", "quantization": "fp8_full"}),
-            Spelling(
-                "fp8",
-                {"dtype": "bfloat16", "quantization": "te_fp8_delayedscaling"},
-                software={"scaling": "delayed"},
-            ),
-            Spelling(
-                "fp8",
-                {"dtype": "bfloat16", "quantization": "te_fp8_currentscaling"},
-                software={"scaling": "current"},
-            ),
-        ),
-        {"dtype": "bfloat16", "quantization": ""},
-    ),
-)
-_RING = "use_ring_of_experts"
-SOFTWARE = (
-    Choice(
-        "expert_dispatch",
-        (
-            Spelling("all_to_all", {"sparse_matmul": True, _RING: False}),
-            Spelling("all_gather", {"sparse_matmul": True, _RING: True}),
-            Spelling("einsum", {"sparse_matmul": False}),
-            Spelling("einsum", {"sparse_matmul": False, _RING: True}),
-        ),
-        {"sparse_matmul": True, _RING: False},
-        lambda launch: launch.experts or launch.model is None,
-    ),
-    Choice(
-        "routing",
-        (
-            Spelling("balanced", {"use_random_routing": False}),
-            Spelling("uniform", {"use_random_routing": True}),
-        ),
-        {"use_random_routing": False},
-        lambda launch: launch.experts or launch.model is None,
-    ),
-)
-# Numbers of experts: key -> fact; what is not positive is the fact's own value.
-EXPERT_NUMBERS = {
-    "capacity_factor": "capacity_factor",
-    "ragged_buffer_factor": "expert_buffer",
-    "wi_tile_fwd_batch_seq": "expert_tile_rows",
-}
+# Axes of the mesh, innermost first.
+AXES = ("tensor_sequence", "context", "expert", "fsdp", "data", "pipeline")
 
 
 def _fsdp(launch: Launch) -> int:
@@ -170,134 +56,6 @@ def _fsdp(launch: Launch) -> int:
     shard = launch["shard_group"] or launch.replicas
     others = launch["context_parallel"] * launch["expert_parallel"]
     return int(shard // others) if shard % others == 0 else 0
-
-
-LIMITS = (
-    method_limit(),
-    Limit(
-        ("zero_stage", "context_parallel", "expert_parallel"),
-        lambda launch: (
-            launch["zero_stage"] < 3 and launch["context_parallel"] * launch["expert_parallel"] > 1
-        ),
-        "context and expert ranks share parameters, as zero 3 does",
-    ),
-    Limit(
-        ("shard_group", "zero_stage"),
-        lambda launch: launch["shard_group"] > 0 and launch["zero_stage"] == 1,
-        "its optimizer is sharded over all replicas, with zero 1",
-    ),
-    Limit(
-        ("expert_tensor_parallel", "tensor_parallel"),
-        lambda launch: (
-            launch.experts and launch["expert_tensor_parallel"] != launch["tensor_parallel"]
-        ),
-        "tensor parallelism cuts experts as the rest",
-    ),
-    Limit(
-        ("expert_parallel", "data_parallel"),
-        lambda launch: launch["data_parallel"] % launch["expert_parallel"] != 0,
-        "expert ranks are ranks of the batch: they have to divide data parallelism",
-    ),
-    Limit(
-        ("shard_group", "context_parallel", "expert_parallel"),
-        lambda launch: _fsdp(launch) == 0,
-        "context and expert ranks share a shard set: it has to be a multiple of them",
-    ),
-    Limit(
-        ("pipeline_parallel", "virtual_pipeline"),
-        lambda launch: (
-            launch["pipeline_parallel"] > 1
-            and launch.model is not None
-            and (
-                launch.model.num_layers % (launch["pipeline_parallel"] * launch["virtual_pipeline"])
-                != 0
-                or len(launch.model.layer_kinds()[0]) > 1
-            )
-        ),
-        "stages hold equally many layers, all of one kind",
-    ),
-    ONLY_EVEN,
-    Limit(
-        ("micro_batch_group",),
-        lambda launch: launch["micro_batch_group"] > 0,
-        "its repeats take as many micro-batches as there are stages",
-    ),
-    Limit(
-        ("global_batch_size", "pipeline_parallel"),
-        lambda launch: (
-            launch["pipeline_parallel"] > 1
-            and launch.micro_batches % launch["pipeline_parallel"] != 0
-        ),
-        "micro-batches have to be a multiple of the stages",
-    ),
-)
-
-WATCHED: Mapping[str, str] = {
-    "optimizer_memory_host_offload": "say it with --offload-optimizer, on a machine whose host is "
-    "known",
-    "parameter_memory_host_offload": "say it with --offload-parameters, on a machine whose host is "
-    "known",
-    "capacity_factor": "counts where sparse_matmul is false and a model has experts",
-    "use_ragged_sort": "permutations are projected over the whole buffer",
-    "merge_gating_gmm": "both products into an expert are projected as one",
-    "weight_dtype": "parameters are projected in fp32, with casts to bf16",
-    "use_batch_split_schedule": "expert exchanges are projected without overlap",
-    "num_moe_token_chunks": "expert exchanges are projected without overlap",
-    "pipeline_fsdp_ag_once": "parameters are gathered for every micro-batch",
-    "pipeline_parallel_layers": "all layers are projected in the pipeline",
-    "pipeline_delay_activation_forwarding": "stages are projected without delay",
-    "ici_fsdp_transpose_parallelism": "sharding on a second axis is not modelled",
-    "dcn_fsdp_transpose_parallelism": "sharding on a second axis is not modelled",
-    "ici_sequence_parallelism": "projected without it; ici_context_parallelism is modelled",
-    "ici_autoregressive_parallelism": "is for inference",
-    "ici_context_autoregressive_parallelism": "is for inference",
-    "dcn_diloco_parallelism": "DiLoCo is not modelled",
-    "ici_diloco_parallelism": "DiLoCo is not modelled",
-    "override_model_config": "the model is projected as its name says",
-    "global_parameter_scale": "the model is projected as its sizes say",
-    "ici_tensor_transpose_parallelism": "sharding on a second axis is not modelled",
-    "dcn_tensor_transpose_parallelism": "sharding on a second axis is not modelled",
-    "dcn_sequence_parallelism": "projected without it; dcn_context_parallelism is modelled",
-    "dcn_autoregressive_parallelism": "is for inference",
-    "fused_qkv": "products are projected as MaxText's defaults",
-}
-
-# src/maxtext/configs/models/*.yml -> preset; other names are tried as they are.
-MODELS: Mapping[str, str] = {
-    "llama2-7b": "llama-2-7b",
-    "llama2-13b": "llama-2-13b",
-    "llama2-70b": "llama-2-70b",
-    "llama3-8b": "llama-3-8b",
-    "llama3-70b": "llama-3-70b",
-    "llama3.1-8b": "llama-3.1-8b",
-    "llama3.1-70b": "llama-3.1-70b",
-    "llama3.1-405b": "llama-3.1-405b",
-    "llama3.3-70b": "llama-3.3-70b",
-    "mistral-7b": "mistral-7b",
-    "mixtral-8x7b": "mixtral-8x7b",
-    "mixtral-8x22b": "mixtral-8x22b",
-    "deepseek2-236b": "deepseek-v2",
-    "deepseek3-671b": "deepseek-v3",
-    "kimi-k2-1t": "kimi-k2",
-    "gemma2-2b": "gemma-2-2b",
-    "gemma2-9b": "gemma-2-9b",
-    "gemma2-27b": "gemma-2-27b",
-    "gemma3-4b": "gemma-3-4b",
-    "gemma3-12b": "gemma-3-12b",
-    "gemma3-27b": "gemma-3-27b",
-    "qwen3-0.6b": "qwen3-0.6b",
-    "qwen3-4b": "qwen3-4b",
-    "qwen3-8b": "qwen3-8b",
-    "qwen3-14b": "qwen3-14b",
-    "qwen3-32b": "qwen3-32b",
-    "qwen3-30b-a3b": "qwen3-30b-a3b",
-    "qwen3-235b-a22b": "qwen3-235b-a22b",
-    "gpt-oss-20b": "gpt-oss-20b",
-    "gpt-oss-120b": "gpt-oss-120b",
-    "gpt3-175b": "gpt3-175b",
-}
-# Axes of the mesh, innermost first.
-AXES = ("tensor_sequence", "context", "expert", "fsdp", "data", "pipeline")
 
 
 def degrees(launch: Launch) -> dict[str, int]:
@@ -316,7 +74,7 @@ def degrees(launch: Launch) -> dict[str, int]:
 def keys_of(launch: Launch) -> Keys:
     """Return all keys that say what a launch is."""
     keys: Keys = {"base_config": "base.yml", **_model_keys(launch.model)}
-    keys |= write_table(launch, NUMBERS, ())
+    keys["max_target_length"] = launch["sequence_length"]
     pipeline, virtual = launch["pipeline_parallel"], launch["virtual_pipeline"]
     if pipeline > 1:
         keys[_BATCH] = _fraction(launch["global_batch_size"], launch.devices)
@@ -334,12 +92,13 @@ def keys_of(launch: Launch) -> Keys:
         left //= inside
         keys[f"ici_{axis}_parallelism"] = inside
         keys[f"dcn_{axis}_parallelism"] = degree // inside
-    return keys | write_table(launch, (), (*CHOICES, *SOFTWARE)) | _expert_numbers(launch)
+    keys |= PROGRAM.write(launch) | PROGRAM.write_software(launch)
+    return keys | _expert_numbers(launch)
 
 
 def _expert_numbers(launch: Launch) -> Keys:
     """Return the numbers of experts that are not the preset's."""
-    own = FRAMEWORKS[PRESET]
+    own = FRAMEWORKS[PROGRAM.preset]
     return {
         key: getattr(launch.framework, fact)
         for key, fact in EXPERT_NUMBERS.items()
@@ -415,23 +174,6 @@ def notes(launch: Launch) -> list[str]:
     return found
 
 
-def format_launch(launch: Launch, header: Sequence[str]) -> str:
-    """Return a configuration that rests on MaxText's base.yml."""
-    lines = [
-        *header,
-        "A configuration of MaxText (2026), beside its base.yml:",
-        "  python3 -m maxtext.trainers.pre_train.train THIS.yml run_name=… base_output_directory=…",
-        "Data, tokenizer, learning rate, number of steps and checkpoints are yours to add.",
-    ]
-    return format_comment(lines) + format_yaml(keys_of(launch))
-
-
-def recognises(text: str) -> bool:
-    """Tell whether a text looks like a configuration of MaxText."""
-    words = ("ici_", "dcn_", "per_device_batch_size", "max_target_length", "remat_policy")
-    return sum(word in text for word in words) >= 2
-
-
 def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
     """Return what a YAML file, or words such as ``ici_fsdp_parallelism=8``, say.
 
@@ -446,11 +188,9 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
 def launch_of(settings: Settings, devices: int = 0) -> Launch:
     """Return what MaxText's keys say; `devices`: 0 where unknown."""
     _old_names(settings)
-    words, waiting = _read_policy(settings)
-    strategy = read_numbers(settings, NUMBERS)
+    words, offloaded = _read_policy(settings)
     skipped = ("zero_stage", "pipeline_schedule")
-    spelled, facts = read_choices(settings, [x for x in CHOICES if x.field not in skipped])
-    strategy |= spelled
+    strategy, facts = PROGRAM.read(settings, skipped)
     if words:
         facts["selective_recompute"] = " ".join(words)
         strategy["recompute"] = "selective"
@@ -486,23 +226,21 @@ def launch_of(settings: Settings, devices: int = 0) -> Launch:
         )
     _read_batches(settings, strategy, total)
     _read_stages(settings, strategy, model)
-    if waiting and model is None:
+    if offloaded and model is None:
         settings.remark("the model is not known: all that is kept is taken to wait in the host")
-    if waiting:
-        framework = FRAMEWORKS[PRESET]
+    if offloaded:
+        framework = FRAMEWORKS[PROGRAM.preset]
         strategy["offload_activations"] = (
-            1.0 if model is None else waiting_share(model, framework, words, waiting)
+            1.0 if model is None else waiting_share(model, framework, words, offloaded)
         )
     return finished(
         settings,
         strategy,
         facts,
         model,
+        PROGRAM if routed else replace(PROGRAM, software=()),
         devices=total,
         domain=domain if total else 0,
-        software=SOFTWARE if routed else (),
-        presets=PRESETS,
-        watched=WATCHED,
     )
 
 
@@ -524,14 +262,14 @@ def _read_policy(settings: Settings) -> tuple[list[str], list[str]]:
         return words, words
     places = {word: _place(settings, word) for word in TENSORS}
     saved = [word for word, place in places.items() if place != "remat"]
-    waiting = [word for word, place in places.items() if place == "offload"]
+    offloaded = [word for word, place in places.items() if place == "offload"]
     if settings.word(INPUT, "device") == "offload":
-        waiting.append(INPUT)
-    return saved, waiting
+        offloaded.append(INPUT)
+    return saved, offloaded
 
 
 def _place(settings: Settings, word: str) -> str:
-    """Return where the tensors of an output wait: remat, device or offload.
+    """Return where the tensors of an output are kept: remat, device or offload.
 
     Raises
     ------

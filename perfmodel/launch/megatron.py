@@ -10,14 +10,20 @@ fused gradient accumulation and CUDA_DEVICE_MAX_CONNECTIONS unset.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable
 
-from perfmodel.launch.core_model import CoreWords, core_facts, core_model, pattern_text
-from perfmodel.launch.core_software import core_software
-from perfmodel.launch.core_stages import (
-    ENDS,
-    GROUP,
+from perfmodel.launch.activations import (
+    read_activations,
+    read_layers,
+    read_modules,
+    read_offload,
+    write_layers,
+)
+from perfmodel.launch.core import CoreWords, core_facts, core_model, core_software, pattern_text
+from perfmodel.launch.describe import Launch, has_experts
+from perfmodel.launch.reading import finished, with_replicas
+from perfmodel.launch.settings import Keys, Settings
+from perfmodel.launch.stages import (
     LAYOUT,
     SPLITS,
     core_schedule,
@@ -25,275 +31,12 @@ from perfmodel.launch.core_stages import (
     read_stages,
     stage_words,
 )
-from perfmodel.launch.describe import Launch, has_experts
-from perfmodel.launch.offload import Switch, read_activations, read_offload
-from perfmodel.launch.reading import finished, with_replicas
-from perfmodel.launch.recompute import (
-    METHODS,
-    RecomputeKeys,
-    method_limit,
-    read_layers,
-    read_modules,
-    write_layers,
-)
-from perfmodel.launch.settings import (
-    Choice,
-    Keys,
-    Limit,
-    Number,
-    Settings,
-    Spelling,
-    read_choices,
-    read_numbers,
-    write_table,
-)
-from perfmodel.launch.shell import format_command, format_comment, parse_arguments
-from perfmodel.launch.stages import NAMED
+from perfmodel.launch.table import Program, load_program
+from perfmodel.launch.text import format_command, parse_arguments
 from perfmodel.model.build import ModelSpec
 
-TITLE = "Megatron-LM"
-PRESET = "megatron"
-PRESETS = ("megatron", "megatron-tuned", "megatron-deepep")
-
-NUMBERS = (
-    Number("tensor-model-parallel-size", "tensor_parallel"),
-    Number("context-parallel-size", "context_parallel"),
-    Number("pipeline-model-parallel-size", "pipeline_parallel"),
-    Number("expert-model-parallel-size", "expert_parallel"),
-    Number("micro-batch-size", "micro_batch_size", None),
-    Number("global-batch-size", "global_batch_size", None),
-    Number("seq-length", "sequence_length", None),
-)
-
-FSDP = {"use-megatron-fsdp": True, "use-distributed-optimizer": True}
-FSDP_ALSO = {"no-gradient-accumulation-fusion": True, "ckpt-format": "fsdp_dtensor"}
-RECOMPUTED = RecomputeKeys("recompute-method", "recompute-num-layers", "recompute-modules")
-
-CHOICES = (
-    Choice(
-        "sequence_parallel",
-        (Spelling(True, {"sequence-parallel": True}), Spelling(False)),
-    ),
-    Choice(
-        "context_parallel_kind",
-        (
-            Spelling("ring", {"cp-comm-type": "p2p"}),
-            Spelling("all_to_all", {"cp-comm-type": "a2a"}),
-            Spelling("all_gather", {"cp-comm-type": "all_gather"}),  # Transformer Engine's word
-            Spelling("all_gather", {"cp-comm-type": "allgather"}),  # that of the help text
-        ),
-        {"cp-comm-type": "p2p"},
-        lambda launch: launch["context_parallel"] > 1,
-    ),
-    Choice(
-        "mapping",
-        (
-            Spelling("tensor-context-data-pipeline"),
-            Spelling("tensor-context-pipeline-data", {"use-tp-pp-dp-mapping": True}),
-        ),
-    ),
-    Choice(
-        "zero_stage",
-        (
-            Spelling(0),
-            Spelling(1, {"use-distributed-optimizer": True}),
-            Spelling(2, {**FSDP, "data-parallel-sharding-strategy": "optim_grads"}, FSDP_ALSO),
-            Spelling(
-                3, {**FSDP, "data-parallel-sharding-strategy": "optim_grads_params"}, FSDP_ALSO
-            ),
-            # As others write them.
-            Spelling(1, {**FSDP, "data-parallel-sharding-strategy": "optim"}),
-            Spelling(
-                2, {"use-megatron-fsdp": True, "data-parallel-sharding-strategy": "optim_grads"}
-            ),
-            Spelling(
-                3,
-                {
-                    "use-megatron-fsdp": True,
-                    "data-parallel-sharding-strategy": "optim_grads_params",
-                },
-            ),
-            Spelling(3, {"use-torch-fsdp2": True}),
-            Spelling(2, {"use-torch-fsdp2": True, "torch-fsdp2-no-reshard-after-forward": True}),
-        ),
-        {"data-parallel-sharding-strategy": "no_shard"},
-    ),
-    Choice(
-        "recompute",
-        (
-            Spelling("none"),
-            Spelling("selective", {"recompute-granularity": "selective"}),
-            Spelling("full", {"recompute-granularity": "full"}),
-            Spelling("selective", {"recompute-activations": True}),
-        ),
-    ),
-    Choice(
-        "precision",
-        (
-            Spelling("bf16", {"bf16": True}),
-            Spelling("fp16", {"fp16": True}),
-            Spelling(
-                "fp8",
-                {"bf16": True, "fp8-format": "hybrid", "fp8-recipe": "delayed"},
-                software={"scaling": "delayed"},
-            ),
-            Spelling(
-                "fp8",
-                {"bf16": True, "fp8-format": "hybrid", "fp8-recipe": "tensorwise"},
-                software={"scaling": "current"},
-            ),
-            Spelling("mxfp8", {"bf16": True, "fp8-format": "e4m3", "fp8-recipe": "mxfp8"}),
-            Spelling("nvfp4", {"bf16": True, "fp4-format": "e2m1"}, {"fp4-recipe": "nvfp4"}),
-            Spelling("mxfp8", {"bf16": True, "fp8-format": "hybrid", "fp8-recipe": "mxfp8"}),
-        ),
-        {"fp8-recipe": "delayed"},
-    ),
-)
-
-
-def _shards(launch: Launch) -> bool:
-    return bool(launch["zero_stage"] > 0)
-
-
-def schedule_limit(offered: Sequence[str]) -> Limit:
-    """Return the limit of a software that has these pipeline schedules."""
-    return Limit(
-        ("pipeline_schedule",),
-        lambda launch: launch["pipeline_schedule"] not in offered,
-        f"it offers {', '.join(offered)}",
-    )
-
-
-def _low(launch: Launch) -> bool:
-    return launch["precision"] in ("fp8", "mxfp8")
-
-
-def switch(field: str, key: str, **extra: Any) -> Choice:
-    """Return a fact of the framework that one key switches on."""
-    return Choice(field, (Spelling(True, {key: True}), Spelling(False)), **extra)
-
-
-SOFTWARE = (
-    switch("overlap_gradient_reduce", "overlap-grad-reduce"),
-    switch("overlap_parameter_gather", "overlap-param-gather", when=_shards),
-    Choice(
-        "overlap_tensor_parallel",
-        (Spelling("full", {"tp-comm-overlap": True}), Spelling("backward")),
-        when=lambda launch: bool(launch["sequence_parallel"]),
-    ),
-    Choice(
-        "overlap_pipeline",
-        (Spelling(True), Spelling(False, {"no-overlap-p2p-communication": True})),
-        when=lambda launch: launch["virtual_pipeline"] > 1,
-    ),
-    switch(
-        "overlap_expert_parallel",
-        "overlap-moe-expert-parallel-comm",
-        when=lambda launch: launch["expert_parallel"] > 1,
-    ),
-    switch(
-        "overlap_shared_experts",
-        "moe-shared-expert-overlap",
-        when=lambda launch: launch.experts or launch.model is None,
-    ),
-    Choice(
-        "expert_dispatch",
-        (
-            Spelling("all_to_all", {"moe-token-dispatcher-type": "alltoall"}),
-            Spelling("deepep", {"moe-token-dispatcher-type": "flex"}, {"moe-enable-deepep": True}),
-            Spelling(
-                "hybrid_ep",
-                {"moe-token-dispatcher-type": "flex"},
-                {"moe-flex-dispatcher-backend": "hybridep"},
-            ),
-            Spelling("all_gather", {"moe-token-dispatcher-type": "allgather"}),
-        ),
-        {"moe-token-dispatcher-type": "allgather"},
-        lambda launch: launch.experts,
-    ),
-    switch("low_precision_parameters", "fp8-param-gather", when=_low),
-    Choice(
-        "gradient_reduce_bytes",
-        (Spelling(4.0), Spelling(2.0, {"grad-reduce-in-bf16": True})),
-        when=lambda launch: launch["precision"] != "fp16",
-    ),
-    switch("fused_cross_entropy", "cross-entropy-loss-fusion"),
-    switch("deterministic_attention", "deterministic-mode"),
-    Choice(
-        "dropout",
-        (
-            Spelling(False, {"hidden-dropout": "0.0"}, {"attention-dropout": "0.0"}),
-            Spelling(True, {"hidden-dropout": 0.1}, {"attention-dropout": 0.1}),
-        ),
-        {"hidden-dropout": 0.1},
-    ),
-)
-
-SCHEDULES = ("1f1b", "interleaved")
-LIMITS = (
-    schedule_limit(SCHEDULES),
-    method_limit(*METHODS),
-    NAMED,
-    Limit(
-        ("deterministic_attention", "fused_cross_entropy"),
-        lambda launch: (
-            launch.framework.deterministic_attention and launch.framework.fused_cross_entropy
-        ),
-        "its deterministic mode has no fused cross entropy",
-    ),
-    Limit(
-        ("sequence_length", "context_parallel"),
-        lambda launch: (
-            launch["context_parallel"] > 1
-            and launch["sequence_length"] % (2 * launch["context_parallel"]) != 0
-        ),
-        "--seq-length has to be a multiple of twice --context-parallel-size",
-    ),
-    Limit(
-        ("precision", "expert_parallel"),
-        lambda launch: launch["precision"] == "fp16" and launch["expert_parallel"] > 1,
-        "expert parallelism needs bf16",
-    ),
-    Limit(
-        ("virtual_pipeline", "pipeline_parallel"),
-        lambda launch: (
-            launch["virtual_pipeline"] > 1
-            and not launch.framework.overlap_pipeline
-            and launch["pipeline_parallel"] < 3
-        ),
-        "without overlapped sends the interleaved schedule needs 3 stages",
-    ),
-)
-
-OFFLOADED = (Switch("optimizer-cpu-offload", ("offload_optimizer",), "optimizer-offload-fraction"),)
-
-# What changes the speed or the memory of a run, and no projection follows.
-WATCHED: Mapping[str, str] = {
-    "min-offloaded-tensor-size": "small tensors of offloaded modules leave too",
-    "moe-expert-capacity-factor": "dropped tokens without padding are not modelled",
-    "delay-wgrad-compute": "delayed weight gradients are not modelled",
-    "use-precision-aware-optimizer": "optimizer states are projected in fp32",
-    "use-nccl-ub": "registered buffers are not modelled",
-    "use-sharp": "reduction in the network follows the hardware profile",
-    "hierarchical-context-parallel-sizes": "context parallelism on two levels is not modelled",
-    "rampup-batch-size": "the projection is that of the full batch",
-    "first-last-layers-bf16": "all layers are projected in the low precision",
-    "num-experts-per-layer": "experts are projected as equal in all layers",
-    "heterogeneous-layers-config-path": "layers are projected as equal",
-    "hybrid-override-pattern": "state-space layers are not modelled",
-    "distribute-saved-activations": "saved activations are projected as whole",
-}
-
-# Megatron-Core's word -> Megatron-LM's option, where it is not the same with dashes.
-RENAMED = {
-    "num_moe_experts": "num-experts",
-    **{word: f"decoder-{end}-pipeline-num-layers" for end, word in ENDS.items()},
-    GROUP: "microbatch-group-size-per-virtual-pipeline-stage",
-}
-NEGATED = {
-    "share_embeddings_and_output_weights": "untie-embeddings-and-output-weights",
-    "add_bias_linear": "disable-bias-linear",
-}
+PROGRAM = load_program("megatron")
+RENAMED, NEGATED = PROGRAM.own["renamed"], PROGRAM.own["negated"]
 
 
 def model_arguments(facts: Keys) -> Keys:
@@ -331,7 +74,7 @@ def stage_arguments(launch: Launch) -> Keys:
 
 def keys_of(launch: Launch) -> Keys:
     """Return all options that say what a launch is, without dashes."""
-    keys = write_table(launch, NUMBERS, CHOICES) | write_layers(launch, RECOMPUTED)
+    keys = PROGRAM.write(launch) | write_layers(launch, PROGRAM.recompute)
     if launch["expert_parallel"] == 1 and not launch.experts:
         del keys["expert-model-parallel-size"]
     if launch.experts:
@@ -339,47 +82,29 @@ def keys_of(launch: Launch) -> Keys:
     if launch["shard_group"]:
         keys["num-distributed-optimizer-instances"] = launch.replicas // launch["shard_group"]
     keys |= stage_arguments(launch)
-    keys |= write_table(launch, (), SOFTWARE)
+    keys |= PROGRAM.write_software(launch)
     if launch.experts and launch["precision"] != "fp16":
         keys["moe-grouped-gemm"] = True
     if launch.model is not None:
-        keys |= model_arguments(core_facts(launch.model, TITLE, launch["sequence_length"]))
+        keys |= model_arguments(core_facts(launch.model, PROGRAM.title, launch["sequence_length"]))
         keys["make-vocab-size-divisible-by"] = launch.framework.pads_vocabulary_to
     return keys
 
 
-def format_launch(launch: Launch, header: Sequence[str]) -> str:
+def body(launch: Launch) -> str:
     """Return a script that starts a run, to which data and learning rate are given."""
-    notes = [
-        *header,
-        "Arguments of Megatron-LM as of Megatron-Core 0.15. Data, tokenizer, learning rate, number "
-        "of iterations and checkpoints are yours to add; they may follow the script's name.",
-    ]
-    lines = [format_comment(notes)]
+    connections = ""
     if launch["zero_stage"] >= 2:
-        lines.append("unset CUDA_DEVICE_MAX_CONNECTIONS  # Megatron-FSDP\n")
+        connections = "unset CUDA_DEVICE_MAX_CONNECTIONS  # Megatron-FSDP\n"
     elif launch["tensor_parallel"] > 1 or launch["context_parallel"] > 1:
-        lines.append("export CUDA_DEVICE_MAX_CONNECTIONS=1  # asked for up to Hopper\n")
+        connections = "export CUDA_DEVICE_MAX_CONNECTIONS=1  # asked for up to Hopper\n"
     words = [
         "torchrun",
         f"--nnodes {launch.nodes}",
         f"--nproc-per-node {launch.processes_per_node}",
         "pretrain_gpt.py",
     ]
-    return "".join(lines) + format_command(words, keys_of(launch), '"$@"')
-
-
-def notes(launch: Launch) -> list[str]:
-    """Return what a user of these arguments should know."""
-    found = []
-    if launch.framework.overlap_tensor_parallel == "none" and launch["tensor_parallel"] > 1:
-        found.append("Megatron-LM hides gradient collectives of tensor parallelism by itself")
-    return found
-
-
-def recognises(text: str) -> bool:
-    """Tell whether a text looks like arguments of Megatron-LM."""
-    return "--tensor-model-parallel-size" in text or "--micro-batch-size" in text
+    return connections + format_command(words, keys_of(launch), '"$@"')
 
 
 def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
@@ -400,9 +125,7 @@ def launch_of(
     devices: int,
     per_node: int = 0,
     *,
-    presets: Sequence[str] = PRESETS,
-    software: Sequence[Choice] = SOFTWARE,
-    watched: Mapping[str, str] | None = None,
+    program: Program = PROGRAM,
     schedule: Callable[[Settings, int, int], Keys] = core_schedule,
 ) -> Launch:
     """Return what Megatron-LM's options say.
@@ -412,15 +135,12 @@ def launch_of(
     settings : Settings
     devices, per_node : int
         0 where unknown.
-    presets, software, watched
-        What `perfmodel.launch.reading.finished` takes, for software that has
-        Megatron-LM's options and more.
+    program : Program
+        Of software that has Megatron-LM's options and more.
     schedule : callable
-        As of `perfmodel.launch.core_stages.core_schedule`, for such software.
+        As of `perfmodel.launch.stages.core_schedule`, for such software.
     """
-    strategy = read_numbers(settings, NUMBERS)
-    spelled, facts = read_choices(settings, CHOICES)
-    strategy |= spelled
+    strategy, facts = program.read(settings)
     model = read_model(Options(settings), "megatron-lm", strategy["sequence_length"])
     pipeline = strategy["pipeline_parallel"]
     if strategy["tensor_parallel"] == 1:
@@ -440,24 +160,42 @@ def launch_of(
     facts |= stages
     strategy = with_replicas(settings, strategy, devices, "num-distributed-optimizer-instances")
     facts["pads_vocabulary_to"] = settings.whole("make-vocab-size-divisible-by", 128)
-    facts |= core_software(settings, option_of)
-    facts |= read_modules(settings, RECOMPUTED.modules)
-    strategy |= read_layers(settings, RECOMPUTED, strategy["recompute"])
-    strategy |= read_offload(settings, OFFLOADED)
-    offloaded, modules = read_activations(settings, option_of, layers)
-    strategy |= offloaded
-    facts |= modules
+    features, more = read_features(settings, PROGRAM, option_of, strategy["recompute"], layers)
     return finished(
         settings,
-        strategy,
-        facts,
+        strategy | features,
+        facts | more,
         model,
+        program,
         devices=devices,
         devices_per_node=per_node,
-        software=software,
-        presets=presets,
-        watched=WATCHED if watched is None else watched,
     )
+
+
+def read_features(
+    settings: Settings,
+    program: Program,
+    spelled: Callable[[str], str],
+    recompute: str,
+    layers: int,
+) -> tuple[Keys, Keys]:
+    """Return strategy and facts that options of Megatron-Core set: graphs, activations, offload.
+
+    Parameters
+    ----------
+    settings : Settings
+    program : Program
+    spelled : callable
+        How the software spells a field of ``TransformerConfig``.
+    recompute : str
+    layers : int
+        Of the model; 0 where nobody says.
+    """
+    facts = core_software(settings, spelled) | read_modules(settings, program.recompute.modules)
+    strategy = read_layers(settings, program.recompute, recompute)
+    strategy |= read_offload(settings, program.offloaded)
+    offloaded, modules = read_activations(settings, spelled, layers)
+    return strategy | offloaded, facts | modules
 
 
 def read_devices(settings: Settings) -> tuple[int, int]:

@@ -10,228 +10,24 @@ cannot be known here: such fields are named in a remark.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from perfmodel.launch.adapters import read_adapters
-from perfmodel.launch.core_model import CoreWords, core_facts
-from perfmodel.launch.core_software import core_software
-from perfmodel.launch.core_stages import (
-    core_schedule,
-    read_layout,
-    read_stages,
-    stage_words,
-)
-from perfmodel.launch.describe import Launch, has_experts
-from perfmodel.launch.megatron import LIMITS as CORE_LIMITS
-from perfmodel.launch.megatron import PRESETS, read_model
-from perfmodel.launch.megatron import SOFTWARE as CORE_SOFTWARE
-from perfmodel.launch.offload import Switch, read_activations, read_offload
+from perfmodel.base.located import Entry
+from perfmodel.launch.activations import write_layers
+from perfmodel.launch.core import CoreWords, core_facts
+from perfmodel.launch.describe import Launch, experts_per_token, has_experts
+from perfmodel.launch.megatron import read_features, read_model
 from perfmodel.launch.reading import finished, with_replicas
-from perfmodel.launch.recompute import (
-    RecomputeKeys,
-    read_layers,
-    read_modules,
-    write_layers,
-)
-from perfmodel.launch.settings import (
-    Choice,
-    Entry,
-    Keys,
-    Number,
-    Settings,
-    Spelling,
-    read_choices,
-    read_numbers,
-    write_table,
-)
-from perfmodel.launch.shell import format_comment
-from perfmodel.launch.tree import format_yaml, launcher, parse_yaml
+from perfmodel.launch.settings import Keys, Settings
+from perfmodel.launch.stages import core_schedule, read_layout, read_stages, stage_words
+from perfmodel.launch.table import load_program
+from perfmodel.launch.text import launcher, parse_yaml
+from perfmodel.model.adapters import EVERYTHING, WORDS, AdapterSpec
 from perfmodel.model.build import ModelSpec
 
-TITLE = "Megatron Bridge"
-PRESET = "megatron-tuned"
-LIKELY = (PRESET, *(name for name in PRESETS if name != PRESET))
-LIMITS = CORE_LIMITS
-
-NUMBERS = (
-    Number("model.tensor_model_parallel_size", "tensor_parallel"),
-    Number("model.context_parallel_size", "context_parallel"),
-    Number("model.pipeline_model_parallel_size", "pipeline_parallel"),
-    Number("model.virtual_pipeline_model_parallel_size", "virtual_pipeline"),
-    Number("model.expert_model_parallel_size", "expert_parallel"),
-)
-# Without these a file says nothing of them, and the command line has to.
-BATCHES = (
-    Number("train.micro_batch_size", "micro_batch_size"),
-    Number("train.global_batch_size", "global_batch_size"),
-    Number("model.seq_length", "sequence_length"),
-)
-
-_SHARD = "ddp.data_parallel_sharding_strategy"
-_OPTIMIZER = "ddp.use_distributed_optimizer"
-_ALSO_OPTIMIZER = "optimizer.use_distributed_optimizer"
-_FSDP = "ddp.use_megatron_fsdp"
-_FSDP_ALSO = {
-    "dist.use_megatron_fsdp": True,
-    "model.gradient_accumulation_fusion": False,
-    "checkpoint.ckpt_format": "fsdp_dtensor",
-}
-RECOMPUTED = RecomputeKeys(
-    "model.recompute_method", "model.recompute_num_layers", "model.recompute_modules"
-)
-
-CHOICES = (
-    Choice(
-        "sequence_parallel",
-        (
-            Spelling(True, {"model.sequence_parallel": True}),
-            Spelling(False, {"model.sequence_parallel": False}),
-        ),
-    ),
-    Choice(
-        "context_parallel_kind",
-        (
-            Spelling("ring", {"model.cp_comm_type": "p2p"}),
-            Spelling("all_to_all", {"model.cp_comm_type": "a2a"}),
-            Spelling("all_gather", {"model.cp_comm_type": "all_gather"}),
-            Spelling("all_gather", {"model.cp_comm_type": "allgather"}),
-        ),
-        {"model.cp_comm_type": "p2p"},
-        lambda launch: launch["context_parallel"] > 1,
-    ),
-    Choice(
-        "mapping",
-        (
-            Spelling("tensor-context-data-pipeline"),
-            Spelling("tensor-context-pipeline-data", {"dist.use_tp_pp_dp_mapping": True}),
-        ),
-    ),
-    Choice(
-        "zero_stage",
-        (
-            Spelling(1, {_OPTIMIZER: True}, {_ALSO_OPTIMIZER: True}),
-            Spelling(0, {_OPTIMIZER: False}, {_ALSO_OPTIMIZER: False}),
-            Spelling(2, {_OPTIMIZER: True, _FSDP: True, _SHARD: "optim_grads"}, _FSDP_ALSO),
-            Spelling(3, {_OPTIMIZER: True, _FSDP: True, _SHARD: "optim_grads_params"}, _FSDP_ALSO),
-            Spelling(1, {_OPTIMIZER: True, _FSDP: True, _SHARD: "optim"}),
-        ),
-        # Recipes use the distributed optimizer.
-        {_OPTIMIZER: True, _SHARD: "no_shard"},
-    ),
-    Choice(
-        "recompute",
-        (
-            Spelling("none", {"model.recompute_granularity": "null"}),
-            Spelling("selective", {"model.recompute_granularity": "selective"}),
-            Spelling("full", {"model.recompute_granularity": "full"}),
-        ),
-    ),
-    Choice(
-        "precision",
-        (
-            Spelling("bf16", {"mixed_precision": "bf16_mixed"}),
-            Spelling("fp16", {"mixed_precision": "fp16_mixed"}),
-            Spelling(
-                "fp8",
-                {"mixed_precision": "bf16_with_fp8_delayed_scaling_mixed"},
-                software={"scaling": "delayed"},
-            ),
-            Spelling(
-                "fp8",
-                {"mixed_precision": "bf16_with_fp8_current_scaling_mixed"},
-                software={"scaling": "current"},
-            ),
-            Spelling("mxfp8", {"mixed_precision": "bf16_with_mxfp8_mixed"}),
-            Spelling("nvfp4", {"mixed_precision": "bf16_with_nvfp4_mixed"}),
-        ),
-        {"mixed_precision": "bf16_mixed"},
-    ),
-)
-
-# Fact of the framework -> the key that is true where it holds.
-SWITCHES = {
-    "overlap_gradient_reduce": "ddp.overlap_grad_reduce",
-    "overlap_parameter_gather": "ddp.overlap_param_gather",
-    "overlap_expert_parallel": "comm_overlap.overlap_moe_expert_parallel_comm",
-    "overlap_shared_experts": "model.moe_shared_expert_overlap",
-    "fused_cross_entropy": "model.cross_entropy_loss_fusion",
-    "deterministic_attention": "model.deterministic_mode",
-}
-_WHEN = {choice.field: choice.when for choice in CORE_SOFTWARE}
-_TRUE_IN_RECIPES = ("overlap_gradient_reduce", "overlap_parameter_gather", "fused_cross_entropy")
-
-SOFTWARE = (
-    *(
-        Choice(
-            field,
-            (Spelling(True, {key: True}), Spelling(False, {key: False})),
-            {key: field in _TRUE_IN_RECIPES},
-            _WHEN[field],
-        )
-        for field, key in SWITCHES.items()
-    ),
-    Choice(
-        "overlap_tensor_parallel",
-        (
-            Spelling("full", {"comm_overlap.tp_comm_overlap": True}),
-            Spelling("backward", {"comm_overlap.tp_comm_overlap": False}),
-        ),
-        {},
-        _WHEN["overlap_tensor_parallel"],
-    ),
-    Choice(
-        "expert_dispatch",
-        (
-            Spelling("all_to_all", {"model.moe_token_dispatcher_type": "alltoall"}),
-            *(
-                Spelling(
-                    way,
-                    {"model.moe_token_dispatcher_type": "flex"},
-                    {"model.moe_flex_dispatcher_backend": backend},
-                )
-                for way, backend in (("deepep", "deepep"), ("hybrid_ep", "hybridep"))
-            ),
-            Spelling("all_gather", {"model.moe_token_dispatcher_type": "allgather"}),
-        ),
-        {"model.moe_token_dispatcher_type": "alltoall"},
-        _WHEN["expert_dispatch"],
-    ),
-    Choice(
-        "dropout",
-        (
-            Spelling(False, {"model.hidden_dropout": 0.0}),
-            Spelling(True, {"model.hidden_dropout": 0.1}),
-        ),
-        {"model.hidden_dropout": 0.0},
-    ),
-)
-
-OFFLOADED = (
-    Switch(
-        "optimizer.optimizer_cpu_offload",
-        ("offload_optimizer",),
-        "optimizer.optimizer_offload_fraction",
-    ),
-)
-
-WATCHED: Mapping[str, str] = {
-    "model.min_offloaded_tensor_size": "small tensors of offloaded modules leave too",
-    "model.moe_paged_stash": "paged stashes of experts are not modelled",
-    "model.moe_expert_capacity_factor": "dropped tokens without padding are not modelled",
-    "comm_overlap.delay_wgrad_compute": "delayed weight gradients are not modelled",
-    "optimizer.use_precision_aware_optimizer": "optimizer states are projected in fp32",
-    "mixed_precision.fp8_dot_product_attention": "attention is projected in 16 bits",
-    "ddp.nccl_ub": "registered buffers are not modelled",
-    "ddp.grad_reduce_in_fp32": "gradients are reduced as --framework says",
-}
-
-# Keys of a precision that is spelled field by field -> the name of the whole.
-_FP8_NAMES = {
-    "delayed": "bf16_with_fp8_delayed_scaling_mixed",
-    "tensorwise": "bf16_with_fp8_current_scaling_mixed",
-    "mxfp8": "bf16_with_mxfp8_mixed",
-}
+PROGRAM = load_program("megatron_bridge")
 _ACTIVATIONS = {
     True: "torch.nn.functional.silu",
     False: "torch.nn.functional.gelu",
@@ -240,12 +36,21 @@ _SQUARED = "megatron.core.activations.squared_relu"
 FUNCTION = "model.activation_func._target_"
 
 
+# Low-rank adapters: the section peft, as NeMo has it too.
+DEFAULT_RANK = 32
+"""Of LoRA in Megatron-Bridge and NeMo (peft/lora.py, ``dim``)."""
+
+RANK, TARGETS = "peft.dim", "peft.target_modules"
+SHARED, NORMALISED = "peft.share_expert_adapters", "peft.normalize_moe_lora"
+UNPRICED = ("peft.alpha", "peft.dropout", "peft.dropout_position", "peft.a2a_experimental")
+
+
 def keys_of(launch: Launch) -> Keys:
     """Return all fields of the configuration that say what a launch is, as dotted paths."""
-    keys = write_table(launch, (*NUMBERS, *BATCHES), CHOICES)
+    keys = PROGRAM.write(launch)
     # What a recipe says of layers goes with its granularity.
-    nothing = {RECOMPUTED.method: "null", RECOMPUTED.layers: "null"}
-    keys |= nothing | write_layers(launch, RECOMPUTED)
+    nothing = {PROGRAM.recompute.method: "null", PROGRAM.recompute.layers: "null"}
+    keys |= nothing | write_layers(launch, PROGRAM.recompute)
     if launch["virtual_pipeline"] == 1:
         keys["model.virtual_pipeline_model_parallel_size"] = "null"
     keys["dataset.sequence_length"] = launch["sequence_length"]
@@ -256,7 +61,7 @@ def keys_of(launch: Launch) -> Keys:
         instances = launch.replicas // launch["shard_group"]
         keys["ddp.num_distributed_optimizer_instances"] = instances
     keys |= {_of_model(word): value for word, value in stage_words(launch).items()}
-    keys |= write_table(launch, (), SOFTWARE)
+    keys |= PROGRAM.write_software(launch)
     if launch.model is not None:
         keys |= _model_keys(launch)
     return dict(sorted(keys.items(), key=lambda item: _ORDER.index(item[0].partition(".")[0])))
@@ -268,7 +73,7 @@ _ORDER = ("model", "train", "dataset", "mixed_precision", "comm_overlap", "ddp",
 
 def _model_keys(launch: Launch) -> Keys:
     assert launch.model is not None
-    facts = core_facts(launch.model, TITLE, launch["sequence_length"])
+    facts = core_facts(launch.model, PROGRAM.title, launch["sequence_length"])
     squared = facts.pop("squared_relu")
     keys: Keys = {f"model.{name}": value for name, value in facts.items() if value is not None}
     keys[FUNCTION] = _SQUARED if squared else _ACTIVATIONS[bool(facts["gated_linear_unit"])]
@@ -277,38 +82,6 @@ def _model_keys(launch: Launch) -> Keys:
     keys["model.attention_dropout"] = keys["model.hidden_dropout"]
     keys["model.make_vocab_size_divisible_by"] = launch.framework.pads_vocabulary_to
     return keys
-
-
-def notes(launch: Launch) -> list[str]:
-    """Return what a user of this file should know."""
-    found = []
-    if launch.framework.gradient_reduce_bytes == 2.0 and launch["precision"] != "fp16":
-        found.append(
-            "projected with gradients reduced in 16 bits: the recipe's "
-            "mixed_precision.grad_reduce_in_fp32 has to be false, which a precision by name is not"
-        )
-    return found
-
-
-def format_launch(launch: Launch, header: Sequence[str]) -> str:
-    """Return a YAML file that overrides a recipe."""
-    lines = [
-        *header,
-        "Overrides for a recipe of Megatron Bridge (v0.2, Megatron-Core 0.15), such as",
-        f"  torchrun --nnodes {launch.nodes} --nproc-per-node {launch.processes_per_node} "
-        "scripts/training/run_recipe.py --recipe RECIPE --config-file THIS.yaml",
-        "Data, learning rate, number of iterations and checkpoints are the recipe's.",
-    ]
-    return format_comment(lines) + format_yaml(keys_of(launch))
-
-
-def recognises(text: str) -> bool:
-    """Tell whether a text looks like overrides of a recipe."""
-    return any(
-        word in text
-        for word in ("model.tensor_model_parallel_size", "tensor_model_parallel_size:",
-                     "train.global_batch_size=", "megatron.bridge")
-    )  # fmt: skip
 
 
 def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
@@ -331,7 +104,7 @@ def launch_of(
     *,
     model: ModelSpec | None = None,
     name: str = "megatron-bridge",
-    presets: Sequence[str] = LIKELY,
+    presets: Sequence[str] = (),
 ) -> Launch:
     """Return what fields of a configuration say.
 
@@ -345,13 +118,10 @@ def launch_of(
     name : str
         What a model of sizes is called.
     presets : sequence of str
-        Frameworks that the software may be.
+        Frameworks that the software may be; default: those of its table.
     """
     _name_precision(settings)
-    strategy = read_numbers(settings, NUMBERS)
-    strategy |= read_numbers(settings, [item for item in BATCHES if item.key in settings])
-    spelled, facts = read_choices(settings, CHOICES)
-    strategy |= spelled
+    strategy, facts = PROGRAM.read(settings)
     words = BridgeWords(settings, "model.")
     # The recipe's, unless the file has it.
     if model is None and "model.num_layers" in settings:
@@ -372,28 +142,21 @@ def launch_of(
     sets = "ddp.num_distributed_optimizer_instances"
     strategy = with_replicas(settings, strategy, devices, sets)
     facts["pads_vocabulary_to"] = settings.whole("model.make_vocab_size_divisible_by", 128)
-    facts |= core_software(settings, _of_model)
-    facts |= read_modules(settings, RECOMPUTED.modules)
-    strategy |= read_layers(settings, RECOMPUTED, strategy["recompute"])
     adapters = read_adapters(settings, model)
-    strategy |= read_offload(settings, OFFLOADED)
     layers = model.num_layers if model is not None else 0
-    offloaded, modules = read_activations(settings, _of_model, layers)
-    strategy |= offloaded
-    facts |= modules
-    silent = [item.key for item in NUMBERS[:3] if settings.silent(item.key)]
+    features, more = read_features(settings, PROGRAM, _of_model, strategy["recompute"], layers)
+    silent = [item.key for item in PROGRAM.numbers[:3] if settings.silent(item.key)]
     if silent:
         settings.remark(f"the recipe's {', '.join(silent)} is not in the file: taken as 1")
     launch = finished(
         settings,
-        strategy,
-        facts,
+        strategy | features,
+        facts | more,
         model,
+        PROGRAM,
         devices=devices,
         devices_per_node=per_node,
-        software=SOFTWARE,
         presets=presets,
-        watched=WATCHED,
     )
     return replace(launch, adapters=adapters)
 
@@ -409,9 +172,10 @@ def _name_precision(settings: Settings) -> None:
     name = "fp16_mixed" if settings.flag("mixed_precision.fp16") else ""
     if "mixed_precision.fp8" in settings or "mixed_precision.fp8_recipe" in settings:
         recipe = settings.word("mixed_precision.fp8_recipe", "tensorwise")
-        if recipe not in _FP8_NAMES:
-            raise settings.wrong("mixed_precision.fp8_recipe", f"one of {', '.join(_FP8_NAMES)}")
-        name = _FP8_NAMES[recipe]
+        names = PROGRAM.own["fp8_names"]
+        if recipe not in names:
+            raise settings.wrong("mixed_precision.fp8_recipe", f"one of {', '.join(names)}")
+        name = names[recipe]
     if "mixed_precision.fp4" in settings:
         name = "bf16_with_nvfp4_mixed"
     if name:
@@ -431,3 +195,55 @@ class BridgeWords(CoreWords):
         if name == "squared_relu":
             return self.settings.word(FUNCTION).endswith("squared_relu")
         return super().flag(name)
+
+
+def read_adapters(settings: Settings, model: ModelSpec | None) -> AdapterSpec | None:
+    """Return the adapters that a file states; None where it says nothing of them.
+
+    Parameters
+    ----------
+    settings : Settings
+    model : ModelSpec, optional
+        Where the file, or its reader, names one.
+
+    Raises
+    ------
+    FormatError
+        A rank that is none, or a module that no layer has.
+    """
+    for key in UNPRICED:
+        settings.stated(key)
+    modules = settings.stated(TARGETS)
+    shared = settings.silent(SHARED) or settings.flag(SHARED)
+    normalised = settings.flag(NORMALISED)
+    if RANK not in settings and modules is None:
+        return None
+    rank = settings.whole(RANK, DEFAULT_RANK)
+    inner = _expert_rank(settings, model) if normalised else 0
+    words = EVERYTHING if modules is None else _targets(settings, modules)
+    return AdapterSpec(rank, words, share_experts=shared, expert_rank=inner)
+
+
+def _expert_rank(settings: Settings, model: ModelSpec | None) -> int:
+    """Return the rank on experts where it is that of a token over its experts; 0 for all alike."""
+    if model is None:
+        settings.remark(f"{settings.name(NORMALISED)}: say it with --lora-expert-rank")
+        return 0
+    per_token, rank = experts_per_token(model), settings.whole(RANK, DEFAULT_RANK)
+    if per_token and rank % per_token:
+        raise settings.wrong(RANK, f"a multiple of the {per_token} experts of a token")
+    return rank // per_token if per_token else 0
+
+
+def _targets(settings: Settings, modules: Any) -> tuple[str, ...]:
+    """Return the modules that a file names as words of `AdapterSpec`."""
+    listed = modules if isinstance(modules, list) else str(modules).strip("[]").split(",")
+    # A pattern that names layers one by one counts for all of them.
+    words = tuple(dict.fromkeys(str(item).strip(" '\"").rpartition(".")[2] for item in listed))
+    unknown = [word for word in words if word not in WORDS]
+    if unknown or not words:
+        what = f", not {unknown[0]!r}" if unknown else ""
+        raise settings.wrong(TARGETS, f"modules such as linear_qkv{what}")
+    if any("*" in str(item) for item in listed):
+        settings.remark(f"{settings.name(TARGETS)}: patterns are taken for all layers")
+    return words

@@ -11,91 +11,21 @@ read only.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
+from perfmodel.base.located import Entry
 from perfmodel.launch import megatron_bridge
 from perfmodel.launch.describe import Launch
-from perfmodel.launch.settings import Entry, Settings
-from perfmodel.launch.shell import shell_words
-from perfmodel.launch.tree import parse_yaml
+from perfmodel.launch.settings import Settings
+from perfmodel.launch.table import load_program
+from perfmodel.launch.text import parse_yaml, shell_words
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import find_preset, load_model
 
-TITLE = "NeMo"
-PRESETS = ("nemo@23.08", "nemo@24.09", "nemo@25.02")
-BENCHMARKS = ("nvidia-mlperf@6.0", "nvidia-mlperf@5.1", "nvidia-mlperf@3.1")
-
-# Key of NeMo -> key of Megatron Bridge, where it is another.
-RENAMED: Mapping[str, str] = {
-    "model.encoder_seq_length": "model.seq_length",
-    "model.micro_batch_size": "train.micro_batch_size",
-    "model.global_batch_size": "train.global_batch_size",
-    "data.micro_batch_size": "train.micro_batch_size",
-    "data.global_batch_size": "train.global_batch_size",
-    "data.seq_length": "model.seq_length",
-    "model.activations_checkpoint_granularity": "model.recompute_granularity",
-    "model.activations_checkpoint_method": "model.recompute_method",
-    "model.activations_checkpoint_num_layers": "model.recompute_num_layers",
-    "model.ub_tp_comm_overlap": "comm_overlap.tp_comm_overlap",
-    "model.optim.overlap_grad_sync": "ddp.overlap_grad_reduce",
-    "model.optim.overlap_param_sync": "ddp.overlap_param_gather",
-    "trainer.strategy.ddp.overlap_grad_reduce": "ddp.overlap_grad_reduce",
-    "trainer.strategy.ddp.overlap_param_gather": "ddp.overlap_param_gather",
-    "trainer.strategy.ddp.use_distributed_optimizer": "ddp.use_distributed_optimizer",
-    "model.override_vocab_size": "model.vocab_size",
-    "model.expert_model_parallel_size": "model.expert_model_parallel_size",
-}
+PROGRAM = load_program("nemo")
 _STRATEGY = "trainer.strategy."
-DISTRIBUTED = ("distributed_fused_adam", "mcore_distributed_optim")
-PRECISIONS = {
-    "bf16": "bf16_mixed",
-    "bf16-mixed": "bf16_mixed",
-    "16": "fp16_mixed",
-    "16-mixed": "fp16_mixed",
-}
 _FP8 = "bf16_with_fp8_delayed_scaling_mixed"
-NORMS = {"rmsnorm": "RMSNorm", "layernorm": "LayerNorm", "layernorm1p": "LayerNorm"}
 _RECIPE = re.compile(r"([A-Za-z]+?)(\d*)Config(\d+x)?(\d+[BM])")
-
-# Variable of MLPerf's scripts -> key of Megatron Bridge.
-VARIABLES: Mapping[str, str] = {
-    "TENSOR_MODEL_PARALLEL": "model.tensor_model_parallel_size",
-    "PIPELINE_MODEL_PARALLEL": "model.pipeline_model_parallel_size",
-    "INTERLEAVED_PIPELINE": "model.virtual_pipeline_model_parallel_size",
-    "CONTEXT_PARALLEL": "model.context_parallel_size",
-    "EXPERT_MODEL_PARALLEL": "model.expert_model_parallel_size",
-    "EXPERT_PARALLEL": "model.expert_model_parallel_size",
-    "EXPERT_TENSOR_PARALLEL": "model.expert_tensor_parallel_size",
-    "SEQ_PARALLEL": "model.sequence_parallel",
-    "MICRO_BATCH_SIZE": "train.micro_batch_size",
-    "TP_COMM_OVERLAP": "comm_overlap.tp_comm_overlap",
-    "DGXNNODES": "DGXNNODES",
-    "DGXNGPU": "DGXNGPU",
-    "MINIBS": "MINIBS",
-    "FP8": "FP8",
-}
-# What a script, its folder, or one that it sources, is called for -> model, tokens, round. Those of
-# round 5.0 say themselves which Llama it is, later ones source config_common_405b.sh.
-TASKS = (
-    (re.compile(r"deepseekv3|671b", re.IGNORECASE), "deepseek-v3", 4096, BENCHMARKS[0]),
-    (re.compile(r"gpt_oss_20b", re.IGNORECASE), "gpt-oss-20b", 8192, BENCHMARKS[0]),
-    (re.compile(r"MODEL_SIZE=\W*405b", re.IGNORECASE), "llama-3.1-405b", 8192, BENCHMARKS[2]),
-    (re.compile(r"405b", re.IGNORECASE), "llama-3.1-405b", 8192, BENCHMARKS[1]),
-    (re.compile(r"_8b\b", re.IGNORECASE), "llama-3.1-8b", 8192, BENCHMARKS[1]),
-    (re.compile(r"gpt3|175b|training\.model\.", re.IGNORECASE), "gpt3-175b", 2048, BENCHMARKS[2]),
-)
-# What the sourced file is called for -> precision; config_common.sh says FP8=True in all rounds,
-# with FP8_RECIPE "tensorwise" since 5.1, before "delayed".
-BLOCKS = (("fp4", "bf16_with_nvfp4_mixed"), ("mxfp8", "bf16_with_mxfp8_mixed"))
-
-
-def recognises(text: str) -> bool:
-    """Tell whether a text looks like a configuration of NeMo, or a script of MLPerf's."""
-    if re.search(r"\bTENSOR_MODEL_PARALLEL=", text):
-        return True
-    first = re.search(r"^trainer:\s*$|\btrainer\.(num_nodes|devices|strategy)", text, re.MULTILINE)
-    return first is not None and "model_parallel_size" in text
 
 
 def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
@@ -113,7 +43,7 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
     each = settings.whole("trainer.devices", 0, -1)
     found = nodes * each if each > 0 else 0
     _put_strategy(settings)
-    for old, new in RENAMED.items():
+    for old, new in PROGRAM.own["renamed"].items():
         settings.rename(old, new)
     _put_precision(settings)
     _put_optimizer(settings)
@@ -122,7 +52,7 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
     for name in ("tensor_model", "context", "pipeline_model"):
         settings.entries.setdefault(f"model.{name}_parallel_size", Entry(1))
     return megatron_bridge.launch_of(
-        settings, found or devices, max(each, 0), model=model, name="nemo", presets=PRESETS
+        settings, found or devices, max(each, 0), model=model, name="nemo", presets=PROGRAM.presets
     )
 
 
@@ -138,12 +68,12 @@ def _put_precision(settings: Settings) -> None:
     key = next((k for k in ("trainer.precision", "trainer.plugins.precision") if k in settings), "")
     if not key:
         return
-    word = settings.word(key)
-    if word not in PRECISIONS:
-        raise settings.wrong(key, f"one of {', '.join(PRECISIONS)} (others are not modelled)")
+    word, names = settings.word(key), PROGRAM.own["precisions"]
+    if word not in names:
+        raise settings.wrong(key, f"one of {', '.join(names)} (others are not modelled)")
     low = settings.flag("model.fp8") or "trainer.plugins.fp8" in settings
     settings.entries["mixed_precision"] = Entry(
-        _FP8 if low else PRECISIONS[word], settings.entries[key].line
+        _FP8 if low else names[word], settings.entries[key].line
     )
 
 
@@ -152,7 +82,7 @@ def _put_optimizer(settings: Settings) -> None:
     key = "model.optim.name"
     if key not in settings:
         return
-    sharded = settings.word(key) in DISTRIBUTED
+    sharded = settings.word(key) in PROGRAM.own["distributed"]
     settings.entries.setdefault("ddp.use_distributed_optimizer", Entry(sharded))
     for name in ("ddp.overlap_grad_reduce", "ddp.overlap_param_gather"):
         settings.entries.setdefault(name, Entry(value=False))
@@ -175,10 +105,10 @@ def _put_model(settings: Settings) -> ModelSpec | None:
     entries["model.add_bias_linear"] = Entry(
         settings.flag("model.bias") or "model.bias" not in entries
     )
-    norm = settings.word("model.normalization", "layernorm").lower()
-    if norm not in NORMS:
-        raise settings.wrong("model.normalization", f"one of {', '.join(NORMS)}")
-    entries["model.normalization"] = Entry(NORMS[norm])
+    norm, norms = settings.word("model.normalization", "layernorm").lower(), PROGRAM.own["norms"]
+    if norm not in norms:
+        raise settings.wrong("model.normalization", f"one of {', '.join(norms)}")
+    entries["model.normalization"] = Entry(norms[norm])
     entries.setdefault("model.share_embeddings_and_output_weights", Entry(value=True))
     if settings.word("model.tokenizer.type") == "GPT2BPETokenizer":
         entries.setdefault("model.vocab_size", Entry(50257))
@@ -197,10 +127,11 @@ def _preset(name: str) -> str | None:
 def _benchmark(text: str, path: str, devices: int) -> Launch:
     """Return what a script of MLPerf Training exports."""
     entries: dict[str, Entry] = {}
+    variables, rounds = PROGRAM.own["variables"], PROGRAM.own["benchmarks"]
     for word, line in shell_words(text, path, assignments=True):
         name, equals, value = word.partition("=")
-        if equals and name in VARIABLES:
-            entries[VARIABLES[name]] = Entry(_plain(value), line)
+        if equals and name in variables:
+            entries[variables[name]] = Entry(_plain(value), line)
     settings = Settings(path, entries)
     nodes, each = settings.whole("DGXNNODES", 0, 0), settings.whole("DGXNGPU", 8)
     found = nodes * each or devices
@@ -212,17 +143,17 @@ def _benchmark(text: str, path: str, devices: int) -> Launch:
         entries["train.global_batch_size"] = entries["MINIBS"]._replace(value=batch)
     entries.setdefault("train.micro_batch_size", Entry(1))
     settings = Settings(path, entries)
-    task = next((task for task in TASKS if task[0].search(f"{path}\n{text}")), None)
+    tasks = PROGRAM.own["tasks"]
+    said = f"{path}\n{text}"
+    task = next((it for it in tasks if re.search(it["words"], said, re.IGNORECASE)), None)
     if task is None:
         settings.remark("the benchmark is not named in the file; --model and --seq-len say it")
     else:
-        settings.entries["model.seq_length"] = Entry(task[2])
-    preset = task[3] if task else BENCHMARKS[1]
-    named = next((name for word, name in BLOCKS if word in text), "")
+        settings.entries["model.seq_length"] = Entry(task["tokens"])
+    preset = task["preset"] if task else rounds[1]
+    named = next((name for word, name in PROGRAM.own["blocks"].items() if word in text), "")
     current = "bf16_with_fp8_current_scaling_mixed"
-    settings.entries["mixed_precision"] = Entry(
-        named or (_FP8 if preset == BENCHMARKS[2] else current)
-    )
+    settings.entries["mixed_precision"] = Entry(named or (_FP8 if preset == rounds[2] else current))
     if not named and "fp8" not in text.lower():
         settings.remark("precision is that of config_common.sh, which is not read: taken as fp8")
     if "model.sequence_parallel" not in settings.entries:
@@ -231,7 +162,7 @@ def _benchmark(text: str, path: str, devices: int) -> Launch:
         settings,
         found,
         each if nodes else 0,
-        model=load_model(task[1]) if task else None,
+        model=load_model(task["model"]) if task else None,
         presets=(preset,),
     )
 

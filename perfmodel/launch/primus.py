@@ -11,178 +11,45 @@ with those programs' own keys.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from perfmodel.base.errors import FormatError, StrategyError
 from perfmodel.base.files import shortened
-from perfmodel.base.pipelines import SCHEDULE_FACTS, WAVE
+from perfmodel.base.located import Entry
+from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.launch import maxtext, megatron, torchtitan
-from perfmodel.launch.core_model import core_facts
-from perfmodel.launch.core_stages import GROUP, core_schedule
+from perfmodel.launch.core import core_facts
 from perfmodel.launch.describe import Launch, known_as
-from perfmodel.launch.settings import (
-    Choice,
-    Entry,
-    Keys,
-    Limit,
-    Settings,
-    Spelling,
-    write_table,
-)
-from perfmodel.launch.shell import format_comment
-from perfmodel.launch.stages import is_even
-from perfmodel.launch.tree import format_yaml, launcher, parse_yaml
+from perfmodel.launch.settings import Keys, Settings
+from perfmodel.launch.stages import core_schedule
+from perfmodel.launch.table import load_program
+from perfmodel.launch.text import format_yaml, launcher, parse_yaml
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import find_preset, load_model
 
-TITLE = "Primus"
-PRESET = "primus"
-PRESETS = ("primus", "primus-turbo")
-CHOICES = megatron.CHOICES
+PROGRAM = load_program("primus")
+ALGORITHMS, MEMORY, MODELS = (PROGRAM.own[name] for name in ("algorithms", "memory", "models"))
 
 _MODULE = "modules.pre_trainer."
 _OVERRIDES = _MODULE + "overrides."
 _TURBO = "enable-primus-turbo"
-
-TURBO = (
-    Choice(
-        "best_attention_is_plain",
-        (Spelling(True), Spelling(False, {"use-turbo-attention": True})),
-    ),
-    Choice(
-        "grouped_gemm",
-        (Spelling(True, {"use-turbo-grouped-mlp": True}), Spelling(False)),
-        when=lambda launch: launch.experts,
-    ),
-    Choice(
-        "expert_counts_on_host",
-        (
-            Spelling(True, {"turbo-sync-free-moe-stage": 0}),
-            Spelling(False, {"turbo-sync-free-moe-stage": 2}),  # the host waits for nothing
-            Spelling(True, {"turbo-sync-free-moe-stage": 1}),
-            Spelling(False, {"turbo-sync-free-moe-stage": 3}),
-        ),
-        {"turbo-sync-free-moe-stage": 0},
-        lambda launch: launch.experts,
-    ),
-)
-SOFTWARE = (
-    *megatron.SOFTWARE,
-    Choice(
-        "gradient_accumulation",
-        (Spelling("fused"), Spelling("separate", {"no-gradient-accumulation-fusion": True})),
-    ),
-    *TURBO,
-)
-
-# Algorithm of the scheduler of primus/core/pipeline_parallel, with patch_primus_pipeline ->
-# schedule; its zero-bubble is ZB1P.
-ALGORITHMS: Mapping[str, str] = {
-    "zero-bubble": "zb_h1",
-    "zbv-formatted": "zb_v",
-    "v-half": "v_half",
-    "v-min": "v_min",
-}
-# zero_bubble_v_schedule_mem_setup, with patch_zero_bubble -> schedule.
-MEMORY: Mapping[str, str] = {"zb": "zb_v", "half": "v_half", "min": "v_min"}
-V_CHUNKS = 2
 _PLAIN = ("1f1b", "1f1b-interleaved")
 _SCHEDULER, _ALGORITHM = "patch-primus-pipeline", "pp-algorithm"
 _PATCH, _ZERO_BUBBLE = "patch-zero-bubble", "enable-zero-bubble"
 _IN_V, _MEMORY = "zero-bubble-v-schedule", "zero-bubble-v-schedule-mem-setup"
 _AHEAD = "zero-bubble-max-pending-backward"
 
-
-def _uneven(launch: Launch) -> bool:
-    """Tell whether chunks of a V differ (``get_transformer_layer_offset`` counts them equal)."""
-    if SCHEDULE_FACTS[launch["pipeline_schedule"]].placement != WAVE or launch.model is None:
-        return False
-    chunks = V_CHUNKS * launch["pipeline_parallel"]
-    return launch.model.num_layers % chunks != 0 or not is_even(launch)
-
-
-LIMITS = (
-    megatron.schedule_limit((*megatron.SCHEDULES, *ALGORITHMS.values())),
-    *(limit for limit in megatron.LIMITS if limit.fields != ("pipeline_schedule",)),
-    Limit(
-        ("pipeline_schedule", "pipeline_parallel", "stage_split"),
-        _uneven,
-        "the chunks of a V hold equally many layers",
-    ),
-)
-
-# What Megatron-LM's option is called here, and its value where the option switches off.
+# Megatron-LM's option -> its name here, and its value where the option switches off.
 SPELLED: Mapping[str, tuple[str, bool | None]] = {
-    "disable-bias-linear": ("add_bias_linear", False),
-    "no-gradient-accumulation-fusion": ("gradient_accumulation_fusion", False),
-    "no-overlap-p2p-communication": ("overlap_p2p_comm", False),
-    "torch-fsdp2-no-reshard-after-forward": ("torch_fsdp2_reshard_after_forward", False),
-    "fp8-format": ("fp8", None),
-    "fp4-format": ("fp4", None),
-    "microbatch-group-size-per-virtual-pipeline-stage": (GROUP, None),
+    **{option: (name, False) for option, name in PROGRAM.own["negated"].items()},
+    **{option: (name, None) for option, name in PROGRAM.own["spelled"].items()},
 }
 _OPTIONS = {name: (option, off) for option, (name, off) in SPELLED.items()}
-# Defaults that are not Megatron-LM's.
-DEFAULTS: Keys = {
-    "micro-batch-size": 2,
-    "global-batch-size": 16,
-    "seq-length": 1024,
-    "bf16": True,
-    "moe-token-dispatcher-type": "alltoall",  # of the models' files
-    "sequence-parallel": True,
-    "use-distributed-optimizer": True,
-    "swiglu": True,
-    "disable-bias-linear": True,
-    "untie-embeddings-and-output-weights": True,
-}
+_OF_MODELS = ("swiglu", "disable-bias-linear", "untie-embeddings-and-output-weights")
 # Switches that are on by default: written where they are off.
-_ON = (
-    "bf16",
-    "sequence-parallel",
-    "use-distributed-optimizer",
-    "swiglu",
-    "disable-bias-linear",
-    "untie-embeddings-and-output-weights",
-)
+_ON = ("bf16", "sequence-parallel", "use-distributed-optimizer", *_OF_MODELS)
 _SWITCHES = ("sequence_parallel", "overlap_grad_reduce", "overlap_param_gather")  # examples write 1
 _GENERAL = "language_model"
-
-# primus/configs/models/megatron/*.yaml -> preset; other names are tried as they are.
-MODELS: Mapping[str, str] = {
-    "llama2_7B": "llama-2-7b",
-    "llama2_70B": "llama-2-70b",
-    "llama3_8B": "llama-3-8b",
-    "llama3_70B": "llama-3-70b",
-    "llama3.1_8B": "llama-3.1-8b",
-    "llama3.1_70B": "llama-3.1-70b",
-    "llama3.1_405B": "llama-3.1-405b",
-    "llama3.2_1B": "llama-3.2-1b",
-    "llama3.2_3B": "llama-3.2-3b",
-    "llama3.3_70B": "llama-3.3-70b",
-    "qwen2.5_7B": "qwen2.5-7b",
-    "qwen2.5_72B": "qwen2.5-72b",
-    "qwen3_8B": "qwen3-8b",
-    "qwen3_30B_A3B": "qwen3-30b-a3b",
-    "qwen3_235B_A22B": "qwen3-235b-a22b",
-    "mixtral_8x7B_v0.1": "mixtral-8x7b",
-    "mixtral_8x22B_v0.1": "mixtral-8x22b",
-    "deepseek_v2": "deepseek-v2",
-    "deepseek_v2_lite": "deepseek-v2-lite",
-    "deepseek_v3": "deepseek-v3",
-    "gpt_oss_20B": "gpt-oss-20b",
-    "kimi_k2": "kimi-k2",
-}
-WATCHED: Mapping[str, str] = {
-    **megatron.WATCHED,
-    "use-turbo-gemm": "products are projected as --framework says",
-    "use-turbo-parallel-linear": "products are projected as --framework says",
-    "use-turbo-rms-norm": "norms are projected as --framework says",
-    "use-turbo-mega-moe": "fused expert layers are not modelled",
-    "turbo-fused-grouped-gemm": "fused expert layers are not modelled",
-    "num-seq-splits": "micro-batches are projected as whole sequences",
-    "offload": "offloading is not modelled",
-    "moe-router-force-load-balancing": "tokens are spread over experts as --routing says",
-}
 
 
 def keys_of(launch: Launch) -> Keys:
@@ -194,15 +61,15 @@ def keys_of(launch: Launch) -> Keys:
     if name:
         assert launch.model is not None
         length = launch["sequence_length"]
-        said = megatron.model_arguments(core_facts(load_model(MODELS[name]), TITLE, length))
-        stated = megatron.model_arguments(core_facts(launch.model, TITLE, length))
+        said = megatron.model_arguments(core_facts(load_model(MODELS[name]), PROGRAM.title, length))
+        stated = megatron.model_arguments(core_facts(launch.model, PROGRAM.title, length))
         for option, value in stated.items():
             if said.get(option) == value and option != "max-position-embeddings":
                 del options[option]
     for option in _ON:
         if option not in options and not (name and option in _OF_MODELS):
             options[option] = False
-    options |= write_table(launch, (), SOFTWARE)
+    options |= PROGRAM.write_software(launch)
     options[_TURBO] = launch.framework.name.startswith("primus-turbo")
     for algorithm, schedule in ALGORITHMS.items():
         if schedule == launch["pipeline_schedule"]:
@@ -213,45 +80,22 @@ def keys_of(launch: Launch) -> Keys:
     return keys
 
 
-_OF_MODELS = ("swiglu", "disable-bias-linear", "untie-embeddings-and-output-weights")
-
-
-def format_launch(launch: Launch, header: Sequence[str]) -> str:
+def body(launch: Launch) -> str:
     """Return an experiment."""
-    lines = [
-        *header,
-        "An experiment of Primus (2025), with its pre_trainer.yaml:",
-        f"  NNODES={launch.nodes} GPUS_PER_NODE={launch.processes_per_node} EXP=THIS.yaml bash "
-        "examples/run_pretrain.sh",
-        "Data, tokenizer, learning rate, number of iterations and checkpoints are yours to add.",
-    ]
     about = {
         "work_group": "${PRIMUS_TEAM:amd}",
         "user_name": "${PRIMUS_USER:root}",
         "exp_name": "${PRIMUS_EXP_NAME:pretrain}",
         "workspace": "./output",
     }
-    return format_comment(lines) + format_yaml(about | keys_of(launch))
+    return format_yaml(about | keys_of(launch))
 
 
 def notes(launch: Launch) -> list[str]:
     """Return what a user of this file should know."""
-    found = []
-    if not known_as(launch.model, MODELS):
-        found.append("Primus has no file of this model: its sizes stand in the overrides")
-    software = launch.framework
-    overlaps = software.overlap_gradient_reduce or software.overlap_parameter_gather
-    if launch["pipeline_schedule"] in ALGORITHMS.values() and overlaps:
-        found.append(
-            "Primus asks for overlap_grad_reduce and overlap_param_gather off in zero-bubble "
-            "schedules; they are written as projected"
-        )
-    return found
-
-
-def recognises(text: str) -> bool:
-    """Tell whether a text looks like an experiment."""
-    return "modules:" in text and "overrides:" in text and "framework:" in text
+    if known_as(launch.model, MODELS):
+        return []
+    return ["Primus has no file of this model: its sizes stand in the overrides"]
 
 
 def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
@@ -334,7 +178,7 @@ def _of_megatron(
         entries.setdefault("attention-dropout", Entry("0.0"))
     elif named != _GENERAL:
         settings.remark(f"model '{named}' is not known here; --model names one")
-    for option, value in DEFAULTS.items():
+    for option, value in PROGRAM.own["defaults"].items():
         entries.setdefault(option, Entry(value))
     settings.rename("use-turbo-grouped-gemm", "use-turbo-grouped-mlp")
     turbo = [key for key in entries if key.startswith(("use-turbo-", "turbo-sync-"))]
@@ -345,15 +189,7 @@ def _of_megatron(
     elif settings.flag("use-turbo-deepep"):
         entries["moe-token-dispatcher-type"] = Entry("flex")
         entries["moe-enable-deepep"] = Entry(True)
-    return megatron.launch_of(
-        settings,
-        devices,
-        per_node,
-        presets=PRESETS,
-        software=SOFTWARE,
-        watched=WATCHED,
-        schedule=_schedule,
-    )
+    return megatron.launch_of(settings, devices, per_node, program=PROGRAM, schedule=_schedule)
 
 
 def _schedule(settings: Settings, pipeline: int, virtual: int) -> Keys:
@@ -405,7 +241,7 @@ def _with_chunks(settings: Settings, key: str, name: str, virtual: int) -> Keys:
 def _put_model(settings: Overrides, model: ModelSpec) -> None:
     """Put what a model's file says beside the overrides, which win."""
     try:
-        facts = core_facts(model, TITLE, 1)
+        facts = core_facts(model, PROGRAM.title, 1)
     except StrategyError as error:
         settings.remark(f"{error}; --model names the model")
         return

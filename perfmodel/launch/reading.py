@@ -7,17 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from perfmodel.launch.describe import Launch, known_as, settled
-from perfmodel.launch.settings import (
-    Choice,
-    Keys,
-    Settings,
-    nearest_framework,
-    refuse_unknown,
-    remark_unread,
-)
+from perfmodel.launch.settings import Keys, Settings, refuse_unknown, remark_unread
+from perfmodel.launch.table import Program
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import preset_names
-from perfmodel.software.framework import FRAMEWORKS
+from perfmodel.software.framework import FRAMEWORKS, Framework, load_framework
 from perfmodel.strategy.fields import FIELDS
 
 DEGREES = ("tensor_parallel", "context_parallel", "pipeline_parallel")
@@ -71,13 +65,12 @@ def finished(
     strategy: Keys,
     facts: Mapping[str, Any],
     model: ModelSpec | None,
+    program: Program,
     *,
     devices: int,
     devices_per_node: int = 0,
     domain: int = 0,
-    software: Iterable[Choice] = (),
     presets: Iterable[str] = (),
-    watched: Mapping[str, str] | None = None,
     closed: Mapping[str, Iterable[str]] | None = None,
 ) -> Launch:
     """Return the launch that was read.
@@ -90,14 +83,12 @@ def finished(
     facts : mapping
         Facts of the framework that came with them.
     model : ModelSpec or None
+    program : Program
+        Its software facts count where they matter, its watched keys where nothing read them.
     devices, devices_per_node, domain : int
         0 where a file does not say.
-    software : iterable of Choice
-        Facts of the framework that keys spell, each where it matters.
     presets : iterable of str
-        Frameworks that the software may be.
-    watched : mapping
-        Keys that matter and were perhaps not understood.
+        Frameworks that the software may be; default: those of the program.
     closed : mapping
         Sections of which all keys are known: see `refuse_unknown`.
 
@@ -106,9 +97,9 @@ def finished(
     FormatError
         A key is none, or batches do not fit together.
     """
-    presets, software = tuple(presets), tuple(software)
-    spelled = (key for item in software for words in item.spellings for key in words.keys)
-    refuse_unknown(settings, {*(watched or {}), *spelled}, closed)
+    presets = tuple(presets) or program.presets
+    spelled = (key for item in program.software for words in item.spellings for key in words.keys)
+    refuse_unknown(settings, {*program.watched, *spelled}, closed)
     _check_batches(settings, strategy)
     model = _named(model)
     if "data_parallel" in strategy and {"global_batch_size", "sequence_length"} <= set(strategy):
@@ -117,11 +108,11 @@ def finished(
     base = Launch(complete, FRAMEWORKS[presets[0]], model, devices)
     found = {
         choice.field: choice.find(settings).value
-        for choice in software
-        if choice.when is None or choice.when(base)
+        for choice in program.software
+        if choice.matters(base)
     }
     framework = nearest_framework(presets, {**facts, **found})
-    remark_unread(settings, watched or {})
+    remark_unread(settings, program.watched)
     return Launch(
         strategy,
         framework,
@@ -149,3 +140,12 @@ def _named(model: ModelSpec | None) -> ModelSpec | None:
     """Return a model under the name of the preset that has its layers, where one has."""
     name = known_as(model, {name: name for name in preset_names()})
     return model if model is None or name is None else replace(model, name=name)
+
+
+def nearest_framework(presets: Iterable[str], facts: Mapping[str, Any]) -> Framework:
+    """Return the preset that fits stated facts best, the first of equals, with those facts."""
+
+    def changes(name: str) -> int:
+        return sum(getattr(FRAMEWORKS[name], key) != value for key, value in facts.items())
+
+    return load_framework(min(presets, key=changes), **facts)

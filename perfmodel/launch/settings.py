@@ -1,25 +1,16 @@
-"""Keys of launch files, and tables that say what they mean: one table writes and reads.
-
-A table has a `Number` for each field that a key states as it is, and a `Choice` for each one
-whose values are spelled in words or by several keys. Reading, a key that is absent has the
-software's own default, not ours.
-"""
+"""What a launch file states, key by key with its line, and which of it was understood."""
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from perfmodel.base.errors import FormatError, StrategyError, did_you_mean
+from perfmodel.base.errors import FormatError, did_you_mean
 from perfmodel.base.files import shortened
-from perfmodel.launch.describe import Launch
-from perfmodel.software.framework import FRAMEWORKS, Framework, load_framework
-from perfmodel.strategy.fields import FIELD_BY_NAME, OFFLOAD
+from perfmodel.base.located import Entry
 
 LARGEST = 2**40  # of a whole number: larger than any run
 _WHOLE = re.compile(r"-?\d+", re.ASCII)
@@ -35,13 +26,6 @@ class Words(tuple[str, ...]):
     """What follows an option of an argument list: none, one or several words."""
 
     __slots__ = ()
-
-
-class Entry(NamedTuple):
-    """A value and its line, 0 where lines are not known."""
-
-    value: Any
-    line: int = 0
 
 
 class Settings:
@@ -120,7 +104,7 @@ class Settings:
         if new not in self.entries:
             self.entries[new] = self.entries[old]
             self.names[new] = old
-        elif _comparable(self.entries[new].value) != _comparable(self.entries[old].value):
+        elif comparable(self.entries[new].value) != comparable(self.entries[old].value):
             raise self.contradiction(
                 "two names of one thing: should be equal, or one of them absent", old, new
             )
@@ -201,240 +185,18 @@ class Settings:
         yield from (key for key in self.entries if key not in self.read)
 
 
-@dataclass(frozen=True, slots=True)
-class Number:
-    """A strategy field that one key states as it is."""
-
-    key: str
-    field: str
-    default: int | None = 1
-
-
-class Spelling(NamedTuple):
-    """One value of a field and the keys that say it.
-
-    Attributes
-    ----------
-    value : object
-    keys : mapping
-        What is written, and what is looked for in a file; None: the key is absent, "null":
-        written as such.
-    also : mapping
-        What is written beside it; a file may say something else, and that is remarked.
-    software : mapping
-        Facts of the framework that the same keys state.
-    """
-
-    value: Any
-    keys: Mapping[str, Any] = {}
-    also: Mapping[str, Any] = {}
-    software: Mapping[str, Any] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A field of the strategy, or a fact of the framework, spelled by keys.
-
-    Attributes
-    ----------
-    field : str
-    spellings : tuple of Spelling
-        The first one of a value is written, unless the framework's facts ask for another;
-        all are understood.
-    defaults : mapping
-        What the software does where a key is absent.
-    when : callable, optional
-        Where the field matters: elsewhere nothing is written.
-    """
-
-    field: str
-    spellings: tuple[Spelling, ...]
-    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    when: Callable[[Launch], bool] | None = None
-
-    @property
-    def values(self) -> list[Any]:
-        """What can be said."""
-        return list(dict.fromkeys(spelling.value for spelling in self.spellings))
-
-    def write(self, value: Any, software: Any) -> Keys | None:
-        """Return the keys that say a value; None where the software has no word for it."""
-        fitting = [item for item in self.spellings if item.value == value]
-        for item in fitting:
-            if all(getattr(software, name) == fact for name, fact in item.software.items()):
-                return {**item.keys, **item.also}
-        return {**fitting[0].keys, **fitting[0].also} if fitting else None
-
-    def find(self, settings: Settings) -> Spelling:
-        """Return the spelling that a file uses.
-
-        Raises
-        ------
-        FormatError
-            It is none of them; names the key, and what it could be.
-        """
-        deciding = dict.fromkeys(key for item in self.spellings for key in item.keys)
-        found = {}
-        for key in deciding:
-            switch = any(item.keys.get(key) is True for item in self.spellings)
-            value = settings.stated(key, flag=switch)
-            if value is None and settings.silent(key):
-                value = self.defaults.get(key)
-            found[key] = _comparable(value)
-        for item in self.spellings:
-            wanted = {key: item.keys.get(key, self.defaults.get(key)) for key in deciding}
-            if all(found[key] == _comparable(value) for key, value in wanted.items()):
-                for key, value in item.also.items():
-                    stated = settings.stated(key, flag=value is True)
-                    if stated is not None and _comparable(stated) != _comparable(value):
-                        settings.remark(
-                            f"{settings.name(key)} {shortened(stated)}: projected as {value}"
-                        )
-                return item
-        raise self._unknown(settings, list(deciding))
-
-    def _unknown(self, settings: Settings, deciding: list[str]) -> FormatError:
-        """Return the error of a combination that no spelling has: the key that fits least."""
-        for key in deciding:
-            known = [
-                item.keys[key]
-                for item in self.spellings
-                if item.keys.get(key) not in (None, "null")
-            ]
-            value = settings.stated(key, flag=True in known)
-            if value is not None and _comparable(value) not in [_comparable(x) for x in known]:
-                listed = ", ".join(dict.fromkeys(str(x) for x in known))
-                return settings.wrong(key, f"one of {listed} (others are not modelled)")
-        stated = [key for key in deciding if key in settings]
-        if not stated:
-            ways = " or ".join(
-                settings.name(key) for item in self.spellings[:2] for key in item.keys
-            )
-            return FormatError(f"{settings.path}: nothing says the {self.field}; {ways} would")
-        others = " with ".join(settings.name(key) for key in stated[1:])
-        return settings.wrong(stated[0], f"another, or absent, with {others or 'the rest'}")
-
-
-def _comparable(value: Any) -> Any:
+def comparable(value: Any) -> Any:
     """Return a value such that what means the same is equal."""
     if value is None or value is False or (isinstance(value, str) and value.lower() in OFF):
         return None
     if value is True:
         return True
     if isinstance(value, list | tuple):
-        return tuple(_comparable(item) for item in value)
+        return tuple(comparable(item) for item in value)
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
         return str(value)
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """What a software cannot do.
-
-    Attributes
-    ----------
-    fields : tuple of str
-        What is wrong, of which the message gives the values.
-    broken : callable
-        Tells whether a launch asks for it.
-    offers : str
-        What the software does instead.
-    """
-
-    fields: tuple[str, ...]
-    broken: Callable[[Launch], bool]
-    offers: str
-
-
-def refuse_offload(title: str, launch: Launch) -> None:
-    """Refuse to write what is left to the host: each software has modules of its own for it.
-
-    Raises
-    ------
-    StrategyError
-        Names the field and its value.
-    """
-    for name in OFFLOAD:
-        share = launch.strategy.get(name, 0.0)
-        if share > 0.0:
-            raise StrategyError(
-                f"{name} {share:g}: offloading is read from launch files of {title}, not written"
-            )
-
-
-def refuse(title: str, launch: Launch, choices: Iterable[Choice], limits: Iterable[Limit]) -> None:
-    """Refuse a strategy that a software cannot run.
-
-    Raises
-    ------
-    StrategyError
-        Names the fields, their values, and what the software offers.
-    """
-    for choice in choices:
-        if choice.field in FIELD_BY_NAME and _matters(choice, launch):
-            value = launch[choice.field]
-            if value not in choice.values:
-                offered = ", ".join(_text(item) for item in choice.values)
-                raise StrategyError(
-                    f"{title} cannot do {_stated(launch, choice.field)}; it offers {offered}"
-                )
-    for limit in limits:
-        if limit.broken(launch):
-            asked = ", ".join(_stated(launch, name) for name in limit.fields)
-            raise StrategyError(f"{title} cannot do {asked}: {limit.offers}")
-
-
-def _stated(launch: Launch, name: str) -> str:
-    value = launch[name] if name in FIELD_BY_NAME else getattr(launch.framework, name)
-    return f"{name} {_text(value)}"
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _matters(choice: Choice, launch: Launch) -> bool:
-    return choice.when is None or choice.when(launch)
-
-
-def write_table(launch: Launch, numbers: Iterable[Number], choices: Iterable[Choice]) -> Keys:
-    """Return the keys that say what a launch is, in the order of the tables."""
-    keys: Keys = {}
-    for number in numbers:
-        keys[number.key] = launch[number.field]
-    for choice in choices:
-        if not _matters(choice, launch):
-            continue
-        field_of_strategy = choice.field in FIELD_BY_NAME
-        value = (
-            launch[choice.field] if field_of_strategy else getattr(launch.framework, choice.field)
-        )
-        keys |= choice.write(value, launch.framework) or {}
-    return {key: value for key, value in keys.items() if value is not None}
-
-
-def read_numbers(settings: Settings, numbers: Iterable[Number]) -> Keys:
-    """Return the strategy fields that keys state as they are."""
-    numbers = tuple(numbers)
-    settings.fields |= {item.field: item.key for item in numbers}
-    return {
-        item.field: settings.whole(item.key, item.default, int(FIELD_BY_NAME[item.field].minimum))
-        for item in numbers
-    }
-
-
-def read_choices(settings: Settings, choices: Iterable[Choice]) -> tuple[Keys, Keys]:
-    """Return the fields of the strategy, and the facts of the framework, that keys spell."""
-    strategy: Keys = {}
-    facts: Keys = {}
-    for choice in choices:
-        spelling = choice.find(settings)
-        kind = strategy if choice.field in FIELD_BY_NAME else facts
-        kind[choice.field] = spelling.value
-        facts |= spelling.software
-    return strategy, facts
 
 
 def remark_unread(settings: Settings, watched: Mapping[str, str]) -> None:
@@ -511,12 +273,3 @@ def _unknown_key(settings: Settings, key: str, known: Iterable[str]) -> FormatEr
     hint = did_you_mean(last, inside).replace("; did you mean ", "; should be ").rstrip("?")
     name = settings.name(shortened(key))
     return FormatError(f"{settings.where(key)}: unknown key {name}{hint or '; no such key'}")
-
-
-def nearest_framework(presets: Iterable[str], facts: Mapping[str, Any]) -> Framework:
-    """Return the preset that fits stated facts best, the first of equals, with those facts."""
-
-    def changes(name: str) -> int:
-        return sum(getattr(FRAMEWORKS[name], key) != value for key, value in facts.items())
-
-    return load_framework(min(presets, key=changes), **facts)

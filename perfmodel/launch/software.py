@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from perfmodel.base.errors import FormatError, StrategyError, did_you_mean
+from perfmodel.base.errors import DataError, FormatError, StrategyError, did_you_mean
 from perfmodel.base.files import read_text
+from perfmodel.base.provenance import record_of
+from perfmodel.base.table import Table
+from perfmodel.base.units import format_gib, format_time
+from perfmodel.kernels.variables import RATE
 from perfmodel.launch.describe import Launch, settled
-from perfmodel.launch.settings import refuse, refuse_offload
-from perfmodel.software.framework import FRAMEWORKS, load_framework
+from perfmodel.launch.table import holds, refuse
+from perfmodel.launch.text import format_comment, format_toml, format_yaml
+from perfmodel.model.record import model_from_record
+from perfmodel.software.framework import FRAMEWORKS, framework_of_record, load_framework
+from perfmodel.strategy.fields import FIELDS
 
 MODULES: Mapping[str, str] = {
     "megatron": "megatron",
@@ -59,12 +68,12 @@ def software_module(name: str) -> ModuleType:
 
 def software_title(name: str) -> str:
     """Return what a software calls itself."""
-    return str(software_module(name).TITLE)
+    return str(software_module(name).PROGRAM.title)
 
 
 def software_preset(name: str) -> str:
     """Return the framework that a software is where nothing else is said."""
-    return str(software_module(name).PRESET)
+    return str(software_module(name).PROGRAM.preset)
 
 
 def software_of(framework: str) -> str:
@@ -72,7 +81,9 @@ def software_of(framework: str) -> str:
     preset = framework.partition("[")[0]
     own = FRAMEWORKS[preset].software if preset in FRAMEWORKS else ""
     named = own if own in MODULES else "megatron"
-    return next((name for name in MODULES if preset in software_module(name).PRESETS), named)
+    return next(
+        (name for name in MODULES if preset in software_module(name).PROGRAM.presets), named
+    )
 
 
 def prepared(name: str, launch: Launch) -> tuple[Launch, list[str]]:
@@ -82,21 +93,25 @@ def prepared(name: str, launch: Launch) -> tuple[Launch, list[str]]:
     what overlaps is as this software's own preset has it.
     """
     module = software_module(name)
+    program = module.PROGRAM
     notes = list(launch.remarks)
     framework = launch.framework
     preset = framework.name.partition("[")[0]
-    if preset not in module.PRESETS and software_of(preset) != name:
+    if preset not in program.presets and software_of(preset) != name:
         notes.append(
-            f"projected as {framework.name}; {module.TITLE} overlaps and fuses otherwise: "
+            f"projected as {framework.name}; {program.title} overlaps and fuses otherwise: "
             "'perfmodel project --from' projects what is written here"
         )
         stated = framework.stage_split
-        own = preset in FRAMEWORKS and stated == FRAMEWORKS[preset].stage_split
+        shipped = preset in FRAMEWORKS and stated == FRAMEWORKS[preset].stage_split
         # A layout that was asked for is the launch's, not the other software's.
-        framework = load_framework(module.PRESET, **({} if own else {"stage_split": stated}))
+        framework = load_framework(program.preset, **({} if shipped else {"stage_split": stated}))
     strategy = settled(launch.strategy, launch.model)
     ready = replace(launch, strategy=strategy, framework=framework, remarks=())
-    return ready, notes + list(module.notes(ready))
+    own = getattr(module, "notes", None)  # what no condition of its table can tell
+    notes += own(ready) if own else []
+    table = program.own.get("notes", ())
+    return ready, notes + [item["text"] for item in table if holds(item["when"], ready)]
 
 
 def format_launch(name: str, launch: Launch, header: Sequence[str] = ()) -> str:
@@ -118,10 +133,13 @@ def format_launch(name: str, launch: Launch, header: Sequence[str] = ()) -> str:
     """
     module = software_module(name)
     ready, _ = prepared(name, launch)
-    refuse_offload(module.TITLE, ready)
-    refuse(module.TITLE, ready, module.CHOICES, module.LIMITS)
-    text: str = module.format_launch(ready, [" ".join(line.split()) for line in header])
-    return text
+    refuse(module.PROGRAM, ready)
+    places = {"nodes": ready.nodes, "each": ready.processes_per_node}
+    head = [line.format(**places) for line in module.PROGRAM.own["head"]]
+    body = getattr(module, "body", None)
+    write = format_toml if name == "torchtitan" else format_yaml
+    text: str = body(ready) if body else write(module.keys_of(ready))
+    return format_comment([*(" ".join(line.split()) for line in header), *head]) + text
 
 
 def keys_of(name: str, launch: Launch) -> dict[str, Any]:
@@ -150,14 +168,19 @@ def parse_launch(text: str, path: str, name: str = "", devices: int = 0) -> tupl
     """
     found = name or recognise(text)
     if not found:
-        titles = ", ".join(software_module(item).TITLE for item in (*MODULES, *READERS))
+        titles = ", ".join(software_title(item) for item in (*MODULES, *READERS))
         raise FormatError(f"{path}: no launch file; arguments or a file of {titles} is needed")
     return found, software_module(found).parse_launch(text, path, devices)
 
 
 def recognise(text: str) -> str:
     """Return the software that a text looks like it is for; empty where it is for none."""
-    return next((name for name in TRIED if software_module(name).recognises(text)), "")
+    for name in TRIED:
+        table = software_module(name).PROGRAM.own
+        said = sum(re.search(pattern, text) is not None for pattern in table["told_by"])
+        if said >= table.get("told_least", 1):
+            return name
+    return ""
 
 
 def read_launch(
@@ -165,3 +188,62 @@ def read_launch(
 ) -> tuple[str, Launch]:
     """Read a launch file: see `parse_launch`."""
     return parse_launch(read_text(path, "a launch file", LARGEST), str(path), name, devices)
+
+
+def chosen_by(pick: int, source: str, by: str, where: str | None) -> str:
+    """Return how a row was chosen, for the head of what starts it."""
+    return f"number {pick} of {source} by {by}" + (f" where {where}" if where else "")
+
+
+def launch_of_row(
+    table: Table, row: Mapping[str, Any], source: str, chosen: str
+) -> tuple[Launch, list[str]]:
+    """Return the run of one strategy of a sweep, and lines that say what is projected of it.
+
+    Parameters
+    ----------
+    table : Table
+        The sweep.
+    row : mapping
+        Of `perfmodel.store.results.rows`.
+    source, chosen : str
+        What the sweep is called, and how the row was chosen.
+
+    Raises
+    ------
+    DataError
+        The results do not say what was swept.
+    """
+    try:
+        provenance = json.loads(table.attrs["provenance"])
+        model = model_from_record(record_of(provenance, "model", row.get("model")))
+        facts = record_of(provenance, "framework", row.get("framework"))
+        framework = framework_of_record(facts)
+        system = provenance["hardware"][row["hardware"]]["system"]
+        devices = int(row.get("devices", table.attrs["devices"]))
+    except (KeyError, RecursionError, TypeError, ValueError) as error:
+        raise DataError(
+            f"'{source}' does not say what was swept ({error}); results written as .nc do"
+        ) from None
+    strategy = {spec.name: row[spec.name] for spec in FIELDS}
+    network = system.get("network") or [{}]
+    launch = Launch(
+        strategy,
+        framework,
+        model,
+        devices,
+        filled_nodes(devices, int(system.get("devices_per_node", 0))),
+        filled_nodes(devices, int(network[0].get("size", 0))),
+    )
+    return launch, [
+        f"{model.name} on {devices:,} devices of {row['hardware']}: {chosen}",
+        f"projected as {framework.name}: {format_time(row['step_time'])} a step, "
+        f"{row[RATE]:,.0f} tokens/s and device, "
+        f"{100 * row['model_flops_utilization']:.1f} % model FLOPs utilization, "
+        f"{format_gib(row['memory_total'])} a device",
+    ]
+
+
+def filled_nodes(devices: int, each: int) -> int:
+    """Return the devices of a node: those of the profile where the run fills nodes."""
+    return each if each and devices % each == 0 else devices

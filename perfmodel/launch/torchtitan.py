@@ -6,294 +6,79 @@ are those of ``torchtitan/distributed/parallel_dims.py`` and ``pipeline_parallel
 are sharded by FSDP2 over the shard × context ranks (ZeRO 3; without resharding after the forward
 pass ZeRO 2) and replicated over the replicate ranks. Tensor parallelism always shards the sequence.
 Context parallelism passes keys and values on by an all-to-all of neighbours, which is a ring, or
-gathers them.
+gathers them. Stages of pipelines are cut as ``generate_llm_fqn_per_model_part`` and
+``pipeline_module_split`` do, or by lists of modules; names of schedules, alike in either case, are
+those of ``torch.distributed.pipelining`` (``get_schedule_class``).
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from perfmodel.base.errors import FormatError, StrategyError
+from perfmodel.base.located import Entry
+from perfmodel.base.pipelines import SCHEDULE_FACTS
+from perfmodel.launch.activations import read_offload
 from perfmodel.launch.describe import Launch, has_experts, known_as
-from perfmodel.launch.offload import Switch, read_offload
 from perfmodel.launch.reading import finished
-from perfmodel.launch.recompute import method_limit
-from perfmodel.launch.settings import (
-    Choice,
-    Entry,
-    Keys,
-    Limit,
-    Number,
-    Settings,
-    Spelling,
-    read_choices,
-    read_numbers,
-    write_table,
-)
-from perfmodel.launch.shell import format_comment, parse_arguments
-from perfmodel.launch.stages import NAMED
-from perfmodel.launch.torchtitan_stages import LIMITS as STAGE_LIMITS
-from perfmodel.launch.torchtitan_stages import (
-    NAMES,
-    SCHEDULE,
-    name_schedule,
-    read_stages,
-    stage_keys,
-)
-from perfmodel.launch.tree import format_toml, launcher, parse_toml
+from perfmodel.launch.settings import Keys, Settings
+from perfmodel.launch.stages import layout_of, layout_text, stated_split, torch_group
+from perfmodel.launch.table import load_program
+from perfmodel.launch.text import launcher, parse_arguments, parse_toml
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
+from perfmodel.training.layout import Layout
 
-TITLE = "torchtitan"
-PRESET = "torchtitan"
-PRESETS = ("torchtitan",)
+PROGRAM = load_program("torchtitan")
+FLAVORS: Mapping[tuple[str, str], str] = {
+    (name, flavor): preset
+    for name, flavors in PROGRAM.own["flavors"].items()
+    for flavor, preset in flavors.items()
+}
+"""Name and flavor of a model -> preset."""
 
 _SHARD = "parallelism.data_parallel_shard_degree"
 _REPLICATE = "parallelism.data_parallel_replicate_degree"
-_MICRO = "parallelism.pipeline_parallel_microbatch_size"
-_LOCAL = "training.local_batch_size"
-_GLOBAL = "training.global_batch_size"
-_EXPERT_TENSOR = "parallelism.expert_tensor_parallel_degree"
-_RESHARD = "parallelism.fsdp_reshard_after_forward"
-_ROTATE = "parallelism.context_parallel_rotate_method"
-_PARAMETERS = "training.mixed_precision_param"
-
 _DEGREES = (
     _REPLICATE,
     "parallelism.tensor_parallel_degree",
     "parallelism.context_parallel_degree",
     "parallelism.pipeline_parallel_degree",
 )
-NUMBERS = (
-    Number("training.seq_len", "sequence_length", 2048),
-    Number("parallelism.tensor_parallel_degree", "tensor_parallel"),
-    Number("parallelism.context_parallel_degree", "context_parallel"),
-    Number("parallelism.pipeline_parallel_degree", "pipeline_parallel"),
-    Number("parallelism.expert_parallel_degree", "expert_parallel"),
-)
-
-
-def _shards(launch: Launch) -> bool:
-    return launch.replicas > 1 and launch["zero_stage"] > 0
-
-
+_MICRO = "parallelism.pipeline_parallel_microbatch_size"
+_LOCAL = "training.local_batch_size"
+_GLOBAL = "training.global_batch_size"
+_EXPERT_TENSOR = "parallelism.expert_tensor_parallel_degree"
+_RESHARD = "parallelism.fsdp_reshard_after_forward"
 _MODE, _OPTION = "activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"
-
-CHOICES = (
-    Choice(
-        "sequence_parallel",
-        (Spelling(True),),
-        when=lambda launch: launch["tensor_parallel"] > 1,
-    ),
-    Choice(
-        "context_parallel_kind",
-        (Spelling("all_gather", {_ROTATE: "allgather"}), Spelling("ring", {_ROTATE: "alltoall"})),
-        {_ROTATE: "allgather"},
-        lambda launch: launch["context_parallel"] > 1,
-    ),
-    Choice(
-        "pipeline_schedule",
-        tuple(Spelling(schedule, {SCHEDULE: name}) for schedule, name in NAMES.items()),
-        {SCHEDULE: "1F1B"},
-        lambda launch: launch["pipeline_parallel"] > 1,
-    ),
-    Choice("mapping", (Spelling("tensor-context-data-pipeline"),)),
-    Choice(
-        "zero_stage",
-        (Spelling(3, {_RESHARD: "always"}), Spelling(2, {_RESHARD: "never"})),
-        when=_shards,
-    ),
-    Choice(
-        "recompute",
-        (
-            Spelling("none", {"activation_checkpoint.mode": "none"}),
-            Spelling(
-                "selective",
-                {"activation_checkpoint.mode": "selective"},
-            ),
-            Spelling("full", {"activation_checkpoint.mode": "full"}),
-        ),
-        {"activation_checkpoint.mode": "selective"},
-    ),
-    Choice(
-        "precision",
-        (
-            Spelling("bf16", {"model.converters": []}, {_PARAMETERS: "bfloat16"}),
-            Spelling("fp8", {"model.converters": ["quantize.linear.float8"]}),
-            Spelling("mxfp8", {"model.converters": ["quantize.linear.mx"]}),
-            # Names up to v0.1.
-            Spelling("fp8", {"model.converters": ["float8"]}),
-            Spelling("mxfp8", {"model.converters": ["mx"]}),
-        ),
-        {"model.converters": []},
-    ),
-)
-
-_RECIPE = "quantize.linear.float8.recipe_name"
-_RECIPES = {"scaling": ("current", "rows"), "gathers_quantised": (True, False)}
-_COMPILED = {"fused_elementwise", "fused_norm_and_rotary", "fused_cross_entropy"}
-SOFTWARE = (
-    *(
-        Choice(
-            field,
-            (Spelling(True, {"compile.enable": True}), Spelling(False, {"compile.enable": False})),
-        )
-        for field in sorted(_COMPILED)
-    ),
-    Choice(
-        "overlap_tensor_parallel",
-        (
-            Spelling("none", {"parallelism.enable_async_tensor_parallel": False}),
-            Spelling("full", {"parallelism.enable_async_tensor_parallel": True}),
-        ),
-        when=lambda launch: launch["tensor_parallel"] > 1,
-    ),
-    *(
-        Choice(
-            field,
-            (Spelling(tensors, {_RECIPE: "tensorwise"}), Spelling(rows, {_RECIPE: "rowwise"})),
-            {_RECIPE: "tensorwise"},
-            when=lambda launch: launch["precision"] == "fp8",
-        )
-        for field, (tensors, rows) in _RECIPES.items()
-    ),
-)
-
-
-def _expert_meshes(launch: Launch) -> bool:
-    """Tell whether expert groups break a rule of torchtitan's meshes."""
-    expert, inner = launch["expert_parallel"], launch["expert_tensor_parallel"]
-    tensor, context = launch["tensor_parallel"], launch["context_parallel"]
-    shard = _shard_degree(launch) * context
-    if expert == 1:
-        return bool(inner != tensor)
-    if inner == tensor:
-        return bool(expert % context or shard % expert)
-    return bool(inner != 1 or expert % (context * tensor) or shard * tensor % expert)
-
-
-LIMITS = (
-    method_limit("every"),
-    Limit(
-        ("zero_stage",),
-        lambda launch: (
-            launch["zero_stage"] == 0
-            and launch.replicas > 1
-            and launch["data_parallel"] != launch.devices
-        ),
-        "replicas without sharding (DDP) go with no other parallelism; FSDP is zero 3, or 2",
-    ),
-    Limit(
-        ("shard_group", "context_parallel"),
-        lambda launch: launch["shard_group"] % launch["context_parallel"] != 0,
-        "context ranks share a shard set: it has to be a multiple of them",
-    ),
-    Limit(
-        ("expert_parallel", "expert_tensor_parallel"),
-        lambda launch: launch.experts and _expert_meshes(launch),
-        "experts are cut by all of tensor parallelism or, with expert parallelism over all tensor "
-        "and context ranks, not at all; expert_tensor_parallel 1 or that of the rest",
-    ),
-    *STAGE_LIMITS,
-    NAMED,
-    Limit(
-        ("sequence_length", "tensor_parallel", "context_parallel"),
-        lambda launch: (
-            launch["context_parallel"] > 1
-            and launch["sequence_length"]
-            % (2 * launch["tensor_parallel"] * launch["context_parallel"])
-            != 0
-        ),
-        "the length has to be a multiple of twice both",
-    ),
-)
-
-# FSDP2's CPUOffloadPolicy: shards, their gradients and the optimizer stay with the host.
-OFFLOADED = (Switch("training.enable_cpu_offload", ("offload_parameters", "offload_optimizer")),)
-
-WATCHED: Mapping[str, str] = {
-    "optimizer.early_step_in_backward": "the optimizer is projected after the backward pass",
-    "parallelism.disable_loss_parallel": "the loss is projected as sharded over the vocabulary",
-    "parallelism.enable_compiled_autograd": "compiled autograd is not modelled",
-    "quantize.linear.float8.enable_fsdp_float8_all_gather": "parameters are gathered in 16 bits "
-    "unless --set software.low_precision_parameters=true",
-    "float8.enable_fsdp_float8_all_gather": "parameters are gathered in 16 bits unless --set "
-    "software.low_precision_parameters=true",
-    "parallelism.pipeline_parallel_schedule_csv": "stages run as the named schedule says; "
-    "--schedule-file takes the table",
-    "parallelism.pipeline_parallel_microbatches": "micro-batches of a pipeline hold one sequence "
-    "unless pipeline_parallel_microbatch_size says so",
-    "parallelism.context_parallel_load_balancer": "sequences are projected as balanced",
-    "parallelism.expert_parallel_comm_backend": "tokens are exchanged as --framework says",
-    "parallelism.pipeline_parallel_expert_parallel_overlap": "expert exchanges are projected "
-    "without overlap",
-    "fault_tolerance.enable": "fault tolerance is not modelled",
-}
-
-# Name of today -> earlier ones: torchtitan/config_manager.py of 2024 had the degrees in [training]
-# and [experimental], up to v0.1; batch_size became local_batch_size in v0.2.
-OLD_NAMES: Mapping[str, str] = {
-    "training.batch_size": _LOCAL,
-    "float8.recipe_name": _RECIPE,
-    "training.compile": "compile.enable",
-    "training.data_parallel_degree": _SHARD,
-    "training.data_parallel_shard_degree": _SHARD,
-    "training.data_parallel_replicate_degree": _REPLICATE,
-    "training.tensor_parallel_degree": "parallelism.tensor_parallel_degree",
-    "training.fsdp_reshard_after_forward": _RESHARD,
-    **{
-        f"experimental.{name}": f"parallelism.{name}"
-        for name in (
-            "pipeline_parallel_degree",
-            "pipeline_parallel_schedule",
-            "pipeline_parallel_microbatch_size",
-            "pipeline_parallel_split_points",
-            "context_parallel_degree",
-            "context_parallel_rotate_method",
-            "enable_async_tensor_parallel",
-            "enable_compiled_autograd",
-        )
-    },
-    "experimental.pipeline_parallel_microbatches": "parallelism.pipeline_parallel_microbatches",
-}
+_PRESET_OF = re.compile(r"^#.*\bpreset for (\d{1,7}) [\w ]*GPUs?\b", re.MULTILINE)
 # Keys of [parallelism] that are known and change no time.
 OTHERS = ("enable_sequence_parallel",)
-_PRESET_OF = re.compile(r"^#.*\bpreset for (\d{1,7}) [\w ]*GPUs?\b", re.MULTILINE)
 
-# torchtitan/models/*/__init__.py of v0.2: (name, flavor) -> preset.
-FLAVORS: Mapping[tuple[str, str], str] = {
-    ("llama3", "8B"): "llama-3.1-8b",
-    ("llama3", "70B"): "llama-3.1-70b",
-    ("llama3", "405B"): "llama-3.1-405b",
-    ("llama2", "7B"): "llama-2-7b",
-    ("llama2", "13B"): "llama-2-13b",
-    ("llama2", "70B"): "llama-2-70b",
-    ("llama4", "17bx16e"): "llama-4-scout",
-    ("llama4", "17bx128e"): "llama-4-maverick",
-    ("deepseek_v3", "16B"): "deepseek-v2-lite",
-    ("deepseek_v3", "236B"): "deepseek-v2",
-    ("deepseek_v3", "671B"): "deepseek-v3",
-    ("qwen3", "0.6B"): "qwen3-0.6b",
-    ("qwen3", "1.7B"): "qwen3-1.7b",
-    ("qwen3", "4B"): "qwen3-4b",
-    ("qwen3", "8B"): "qwen3-8b",
-    ("qwen3", "14B"): "qwen3-14b",
-    ("qwen3", "32B"): "qwen3-32b",
-    ("qwen3", "30B-A3B"): "qwen3-30b-a3b",
-    ("qwen3", "235B-A22B"): "qwen3-235b-a22b",
-    ("gpt_oss", "20b"): "gpt-oss-20b",
-    ("gpt_oss", "120b"): "gpt-oss-120b",
+SCHEDULE = "parallelism.pipeline_parallel_schedule"
+NAMES: Mapping[str, str] = {
+    item.value: item.keys[SCHEDULE] for item in PROGRAM.choice("pipeline_schedule").spellings
 }
+"""Schedule -> its class in torch."""
+TABLES = {"pipelineschedulesingle": "1F1B", "pipelineschedulemulti": "Interleaved1F1B"}
+"""Classes that run a table, in small letters -> what stands in for it."""
+SINGLE = ("1f1b", "gpipe")
+"""Schedules of one stage a rank; others have two at least (``PipelineScheduleMulti``)."""
 
-
-def _shard_degree(launch: Launch) -> int:
-    """Return the data-parallel ranks of one shard set."""
-    if launch["zero_stage"] == 0:
-        return 1
-    return int((launch["shard_group"] or launch.replicas) // launch["context_parallel"])
+LAYERS = "parallelism.pipeline_parallel_layers_per_stage"
+PARTS = "parallelism.module_fqns_per_model_part"
+POINTS = "parallelism.pipeline_parallel_split_points"
+WEIGHTS = (
+    "parallelism.pipeline_parallel_first_stage_less_layers",
+    "parallelism.pipeline_parallel_last_stage_less_layers",
+)
+EMBEDDINGS, OUTPUTS = ("tok_embeddings", "embed_tokens"), ("output", "lm_head")
+_LAYER = re.compile(r"layers\.(\d{1,6})")
+FEWEST = 2
 
 
 def _recompute_keys(launch: Launch) -> Keys:
@@ -325,19 +110,19 @@ def keys_of(launch: Launch) -> Keys:
     keys: Keys = {}
     if launch.model is not None and launch.model.mtp_layers:
         raise StrategyError(
-            f"{TITLE} cannot do {launch.model.name}: modules that predict more tokens; "
+            f"{PROGRAM.title} cannot do {launch.model.name}: modules that predict more tokens; "
             "it trains models without them (--mtp none)"
         )
     flavor = known_as(launch.model, FLAVORS)
     if flavor is not None:
         keys = {"model.name": flavor[0], "model.flavor": flavor[1]}
-    table = write_table(launch, NUMBERS, CHOICES) | _recompute_keys(launch)
+    table = PROGRAM.write(launch) | _recompute_keys(launch)
     pipeline = launch["pipeline_parallel"] > 1
     each = launch["global_batch_size"] // launch["data_parallel"]
     keys["training.seq_len"] = table.pop("training.seq_len")
     keys[_LOCAL] = each if pipeline else launch["micro_batch_size"]
     keys[_GLOBAL] = launch["global_batch_size"]
-    shard = _shard_degree(launch)
+    shard = launch.shard_degree
     keys[_REPLICATE] = launch["data_parallel"] // shard
     keys[_SHARD] = shard
     keys |= table
@@ -348,7 +133,7 @@ def keys_of(launch: Launch) -> Keys:
         keys[_EXPERT_TENSOR] = launch["expert_tensor_parallel"]
     else:
         del keys["parallelism.expert_parallel_degree"]
-    keys |= write_table(launch, (), SOFTWARE)
+    keys |= PROGRAM.write_software(launch)
     keys["training.mixed_precision_reduce"] = "float32"
     order = ("model", "training", "parallelism", "activation_checkpoint", "compile", "quantize")
     return dict(sorted(keys.items(), key=lambda item: order.index(item[0].partition(".")[0])))
@@ -356,33 +141,13 @@ def keys_of(launch: Launch) -> Keys:
 
 def notes(launch: Launch) -> list[str]:
     """Return what a user of this file should know."""
-    found = []
-    if known_as(launch.model, FLAVORS) is None:
-        known = ", ".join(f"{name} {flavor}" for name, flavor in FLAVORS)
-        name = launch.model.name if launch.model is not None else "this model"
-        found.append(
-            f"torchtitan has no flavor of {name} (it has {known}): register one, and name it in "
-            "[model]"
-        )
-    return found
-
-
-def format_launch(launch: Launch, header: Sequence[str]) -> str:
-    """Return a job configuration."""
-    lines = [
-        *header,
-        "A job configuration of torchtitan v0.2:",
-        f"  torchrun --nnodes {launch.nodes} --nproc-per-node {launch.processes_per_node} "
-        "-m torchtitan.train --job.config_file THIS.toml",
-        "Data, tokenizer, learning rate, number of steps and checkpoints are yours to add.",
+    if known_as(launch.model, FLAVORS) is not None:
+        return []
+    known = ", ".join(f"{name} {flavor}" for name, flavor in FLAVORS)
+    name = launch.model.name if launch.model is not None else "this model"
+    return [
+        f"torchtitan has no flavor of {name} (it has {known}): register one, and name it in [model]"
     ]
-    return format_comment(lines) + format_toml(keys_of(launch))
-
-
-def recognises(text: str) -> bool:
-    """Tell whether a text looks like a job configuration of torchtitan."""
-    lines = {line.partition("#")[0].strip() for line in text.splitlines()}
-    return bool(lines & {"[parallelism]", "[training]"}) or "--parallelism." in text
 
 
 def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
@@ -411,9 +176,8 @@ def launch_of(settings: Settings, devices: int, per_node: int = 0) -> Launch:
     """Return what the keys of a job configuration say."""
     _old_names(settings)
     name_schedule(settings)
-    strategy = read_numbers(settings, NUMBERS)
-    spelled, _ = read_choices(settings, [item for item in CHOICES if item.field != "zero_stage"])
-    strategy |= spelled | _read_layers(settings, spelled["recompute"])
+    strategy, _ = PROGRAM.read(settings, ("zero_stage",))
+    strategy |= _read_layers(settings, strategy["recompute"])
     strategy["sequence_parallel"] = strategy["tensor_parallel"] > 1
     model = _read_model(settings)
     _read_replicas(settings, strategy, devices)
@@ -428,24 +192,22 @@ def launch_of(settings: Settings, devices: int, per_node: int = 0) -> Launch:
     for name in ("data_parallel", "tensor_parallel", "context_parallel", "pipeline_parallel"):
         product *= strategy.get(name, 1)
     known = "data_parallel" in strategy
-    strategy |= read_offload(settings, OFFLOADED)
+    strategy |= read_offload(settings, PROGRAM.offloaded)
     return finished(
         settings,
         strategy,
         facts,
         model,
+        PROGRAM,
         devices=product if known else 0,
         devices_per_node=per_node,
-        software=SOFTWARE,
-        presets=PRESETS,
-        watched=WATCHED,
         closed={"parallelism.": OTHERS},
     )
 
 
 def _old_names(settings: Settings) -> None:
     """Put today's names in place of those of earlier versions."""
-    for old, new in OLD_NAMES.items():
+    for old, new in PROGRAM.own["old_names"].items():
         settings.rename(old, new)
     for key in ("training.enable_float8_linear", "float8.enable_float8_linear"):  # up to 2025-01
         if settings.flag(key) and "model.converters" not in settings.entries:
@@ -537,3 +299,187 @@ def _read_batches(settings: Settings, strategy: Keys) -> None:
             f"{_LOCAL} {local}: the pipeline runs {total // (local * replicas)} times a step; "
             "projected as once over all micro-batches"
         )
+
+
+def usual_layers(layers: int, stages: int, first: int, last: int) -> list[int] | None:
+    """Return the layers of each stage as torchtitan cuts a model; None where it does not.
+
+    `first` and `last` are the layers that embedding and output count as.
+    """
+    size, extra = divmod(layers + first + last, stages)
+    if size < max(first, last, 1):
+        return None
+    sizes = [size + (stage < extra) for stage in range(stages)]
+    sizes[0] -= first
+    sizes[-1] -= last
+    return sizes
+
+
+def stage_keys(launch: Launch) -> Keys:
+    """Return how a pipeline's stages are cut: by torchtitan's own rule where that does it."""
+    layout, model = layout_of(launch), launch.model
+    if layout is None or model is None:
+        return {}
+    chunks, virtual = len(layout.layers), launch["virtual_pipeline"]
+    if (layout.embedding, layout.output) == (0, chunks - 1):
+        for weight in (1, 0):
+            counted = model.num_layers + 2 * weight
+            size = math.ceil(counted / chunks)
+            keys = {} if weight else dict.fromkeys(WEIGHTS, 0)
+            if usual_layers(model.num_layers, chunks, weight, weight) != list(layout.layers):
+                continue
+            if virtual > 1 and math.ceil(counted / size) == chunks:
+                return {**keys, LAYERS: size}
+            if virtual <= FEWEST:  # its own number of stages
+                return keys
+    return {PARTS: _modules(layout)}
+
+
+def _modules(layout: Layout) -> list[list[str]]:
+    """Return the names of the modules of each part of a model."""
+    parts, layer = [], 0
+    for size in layout.layers:
+        parts.append([f"layers.{number}" for number in range(layer, layer + size)])
+        layer += size
+    parts[layout.embedding].insert(0, EMBEDDINGS[0])
+    parts[layout.output] += ["norm", OUTPUTS[0]]
+    return parts
+
+
+def name_schedule(settings: Settings) -> None:
+    """Put the usual spelling of a schedule's name, whose case does not matter.
+
+    Of a schedule that only a table says, the one with as many stages a rank.
+    """
+    entry = settings.entries.get(SCHEDULE)
+    if entry is None:
+        return
+    names = {name.lower(): name for name in NAMES.values()} | TABLES
+    stated = settings.word(SCHEDULE)
+    known = names.get(stated.lower())
+    if known is None:
+        return
+    settings.entries[SCHEDULE] = entry._replace(value=known)
+    if stated.lower() in TABLES:
+        settings.remark(
+            f"{SCHEDULE} {stated}: projected as {known} unless --schedule-file takes its table"
+        )
+
+
+def read_stages(settings: Settings, strategy: Keys, model: ModelSpec | None, local: int) -> Keys:
+    """Put chunks and groups into a strategy, and return the facts that its stages are.
+
+    Parameters
+    ----------
+    settings : Settings
+    strategy : dict
+        With degrees, micro-batch size and schedule.
+    model : ModelSpec or None
+    local : int
+        Sequences of a rank that pass the pipeline at a time.
+
+    Raises
+    ------
+    FormatError
+        Stages don't add up, or the schedule has others; names the key and its line.
+    """
+    pipeline, schedule = strategy["pipeline_parallel"], strategy["pipeline_schedule"]
+    first, last = (settings.whole(key, 1, 0) for key in WEIGHTS)
+    size = settings.whole(LAYERS) if LAYERS in settings else 0
+    parts, points = settings.stated(PARTS), settings.stated(POINTS)
+    strategy["virtual_pipeline"] = 1
+    if pipeline == 1:
+        strategy["pipeline_schedule"] = "1f1b"
+        return {}
+    if schedule == "interleaved":
+        group = torch_group(local // strategy["micro_batch_size"], pipeline)
+        strategy["micro_batch_group"] = 0 if group == pipeline else group
+    single = schedule in SINGLE
+    if parts:
+        layout = _layout_of_parts(settings, parts)
+        virtual = _chunks(settings, PARTS, schedule, len(layout.layers), pipeline)
+        strategy["virtual_pipeline"] = virtual
+        return stated_split(settings, PARTS, layout_text(layout), model, pipeline, virtual)
+    if points:
+        starts = _starts(settings, points, model)
+        virtual = _chunks(settings, POINTS, schedule, len(starts), pipeline)
+        strategy["virtual_pipeline"] = virtual
+        if model is None:
+            settings.remark(f"{POINTS}: without the model its stages are taken as even")
+            return {}
+        ends = [*starts[1:], model.num_layers]
+        text = ",".join(str(end - start) for start, end in zip(starts, ends, strict=True))
+        return stated_split(settings, POINTS, text, model, pipeline, virtual)
+    virtual = 1 if single else FEWEST  # torchtitan's own where nothing is said
+    if size and model is None and not single:
+        settings.remark(f"{LAYERS} {size}: without the model its stages are taken as 2 a rank")
+    elif size and model is not None and not single:
+        stages = math.ceil((model.num_layers + first + last) / size)
+        if stages % pipeline or not _fits(schedule, stages // pipeline):
+            raise settings.wrong(
+                LAYERS,
+                f"such that {model.num_layers + first + last} layers make a multiple of "
+                f"{pipeline} stages, {_offered(schedule)}",
+            )
+        virtual = stages // pipeline
+    strategy["virtual_pipeline"] = virtual
+    sizes = model and usual_layers(model.num_layers, pipeline * virtual, first, last)
+    if not sizes:
+        return {}
+    key = next((key for key in (LAYERS, *WEIGHTS) if key in settings.entries), SCHEDULE)
+    return stated_split(settings, key, ",".join(map(str, sizes)), model, pipeline, virtual)
+
+
+def _fits(schedule: str, chunks: int) -> bool:
+    if schedule in SINGLE:
+        return chunks == 1
+    return chunks >= FEWEST and (SCHEDULE_FACTS[schedule].chunk_step > 0 or chunks == FEWEST)
+
+
+def _offered(schedule: str) -> str:
+    if schedule in SINGLE:
+        return "one a rank"
+    return "two a rank" + (" at least" if SCHEDULE_FACTS[schedule].chunk_step else "")
+
+
+def _chunks(settings: Settings, key: str, schedule: str, parts: int, pipeline: int) -> int:
+    """Return the stages of a rank."""
+    if parts % pipeline or not _fits(schedule, parts // pipeline):
+        expected = f"a multiple of {pipeline} stages, {_offered(schedule)}; it makes {parts}"
+        raise settings.wrong(key, expected)
+    return parts // pipeline
+
+
+def _layout_of_parts(settings: Settings, parts: Any) -> Layout:
+    """Return the layout of lists of module names, all layers in their order."""
+    stated = parts if isinstance(parts, list) else []
+    lists = [part if isinstance(part, list) else [part] for part in stated]
+    layers = [
+        [int(found[1]) for x in part if (found := _LAYER.fullmatch(str(x)))] for part in lists
+    ]
+    others = {str(x) for part in lists for x in part if not _LAYER.fullmatch(str(x))}
+    if not lists or others - {*EMBEDDINGS, *OUTPUTS, "norm"}:
+        raise settings.wrong(PARTS, "lists of modules such as tok_embeddings, layers.0, norm")
+    if [number for part in layers for number in part] != list(range(sum(map(len, layers)))):
+        raise settings.wrong(PARTS, "all layers, each once and in order")
+
+    def place(names: tuple[str, ...], default: int) -> int:
+        return next((i for i, part in enumerate(lists) if set(names) & set(part)), default)
+
+    last = len(lists) - 1
+    output = place(OUTPUTS, last)
+    return Layout(tuple(map(len, layers)), place(EMBEDDINGS, 0), output, output)
+
+
+def _starts(settings: Settings, points: Any, model: ModelSpec | None) -> list[int]:
+    """Return the first layer of each stage that begins at a module; "norm" is behind all layers."""
+    names = points if isinstance(points, list) else str(points).split(",")
+    starts, end = [0], model.num_layers if model is not None else 10**6
+    for name in names:
+        found = _LAYER.fullmatch(str(name).strip())
+        starts.append(int(found[1]) if found else end)
+        if not found and str(name).strip() not in ("norm", *OUTPUTS):
+            raise settings.wrong(POINTS, "modules at which stages begin, such as layers.8")
+    if starts != sorted(starts) or starts[-1] > end:
+        raise settings.wrong(POINTS, f"layers in order, up to the model's {end}")
+    return starts

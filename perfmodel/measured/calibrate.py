@@ -1,18 +1,16 @@
 """Fit the adjustable constants of hardware profiles to measured kernels.
 
 `calibrate_file` fits one profile, `calibrate_family` what a family hands down. Both judge
-the fit by rows that it has not seen, and return a `Calibration`, which
-`perfmodel.measured.profile` and `perfmodel.measured.family` write. What is minimised stands
-in `perfmodel.measured.fit`.
+the fit by rows that it has not seen, and return a `perfmodel.measured.calibration.Calibration`.
+What is minimised stands in `perfmodel.measured.fit`.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +19,14 @@ from perfmodel.base.errors import DataError, HardwareError, did_you_mean
 from perfmodel.hwprofiles import Calibrated, load_hardware
 from perfmodel.hwprofiles.constants import AT_BOUND, implausible, known
 from perfmodel.hwprofiles.family import Family, load_family
-from perfmodel.measured.compare import error_statistics
+from perfmodel.measured.calibration import Calibration, Parameter
 from perfmodel.measured.fit import EVALUATIONS, Fit, LogRatios, Scale, fit, folds
 from perfmodel.measured.problem import (
     MeasuredTable,
+    OneProfile,
     Problem,
+    Subject,
+    WholeFamily,
     calibrated_kind,
     fitted_keys,
     infer_kind,
@@ -33,154 +34,16 @@ from perfmodel.measured.problem import (
     read_problem,
     sample,
 )
-from perfmodel.measured.subject import OneProfile, Subject, WholeFamily
 
 if TYPE_CHECKING:
     from perfmodel.base.workers import Workers
 
-SCHEMA_VERSION = "1.0"
 FOLDS = 5
 SAMPLE = 4000
 FEWEST_ROWS = 10
 """Rows that make an uncertainty of a regime."""
 Progress = Callable[[int, int], None]
 """Called with (fits done, fits in all)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """One adjustable constant, before and after.
-
-    Attributes
-    ----------
-    path : str
-        Dotted path in the profile.
-    unit : str
-        SI unit; empty for pure numbers.
-    before, after, prior, low, high : float
-        Value of the profile given, fitted value, what held it, and its bounds.
-    uncertainty : float
-        Standard deviation of `after`; 0 where the value was kept.
-    resolution : float
-        1 where the data decide, 0 where the prior does.
-    informed : bool
-        Whether the data say more than the prior; where not, the value was kept.
-    at_bound : bool
-        Whether the data would like a value beyond what is physical.
-    warning : str
-        What about the value needs a physical reason; empty for nothing.
-    """
-
-    path: str
-    unit: str
-    before: float
-    after: float
-    prior: float
-    low: float
-    high: float
-    uncertainty: float
-    resolution: float
-    informed: bool
-    at_bound: bool
-    warning: str
-
-    @property
-    def key(self) -> str:
-        """Its name in the group."""
-        return self.path.rsplit(".", 1)[1]
-
-    def to_json_dict(self) -> dict[str, Any]:
-        """Return everything but the warning, fit for JSON."""
-        return {name: value for name, value in asdict(self).items() if name != "warning"}
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """What a fit found.
-
-    Attributes
-    ----------
-    subject : Subject
-        The profile or family given.
-    tables : tuple of MeasuredTable
-        What was fitted to.
-    rows : int
-        Rows of the tables after the filters.
-    fitted : int
-        Rows that the fit saw; the others of `log_ratios` only judge it.
-    skipped : mapping of str to int
-    parameters : tuple of Parameter
-    regimes : ndarray of str, shape (row,)
-        ``<class>_<regime>`` of every row used.
-    log_ratios : mapping of str to ndarray, shape (row,)
-        ln(predicted / measured) ``before``, ``after`` (where anything was fitted) and,
-        unless there are too few groups of rows, ``cross_validated``.
-    fold_count : int
-    uncertainty : mapping of str to tuple of (float, int)
-        ``<class>_<regime>`` -> relative half-width of the band from the 10th to the
-        90th percentile of ln(measured / predicted), and its rows.
-    evaluations : int
-    """
-
-    subject: Subject
-    tables: tuple[MeasuredTable, ...]
-    rows: int
-    fitted: int
-    skipped: Mapping[str, int]
-    parameters: tuple[Parameter, ...]
-    regimes: NDArray[np.str_]
-    log_ratios: Mapping[str, NDArray[np.float64]]
-    fold_count: int
-    uncertainty: Mapping[str, tuple[float, int]]
-    evaluations: int
-
-    def errors(self, which: str) -> dict[str, dict[str, Any]]:
-        """Return error statistics of ``before``, ``after`` or ``cross_validated``.
-
-        Returns
-        -------
-        dict
-            ``all`` and every regime -> count and the errors of
-            `perfmodel.measured.compare.statistics`, of predicted / measured - 1.
-        """
-        errors = np.expm1(self.log_ratios[which])
-        masks = {"all": np.ones(errors.size, bool)}
-        masks |= {str(name): self.regimes == name for name in sorted(set(self.regimes.tolist()))}
-        return {
-            name: {"count": int(mask.sum()), **error_statistics(errors[mask])}
-            for name, mask in masks.items()
-        }
-
-    def to_json_dict(self) -> dict[str, Any]:
-        """Return everything that was found, fit for JSON."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            **self.subject.head(self.tables),
-            "rows": self.rows,
-            "count": int(self.regimes.size),
-            "fitted": self.fitted,
-            "skipped": dict(self.skipped),
-            "parameters": [parameter.to_json_dict() for parameter in self.parameters],
-            "folds": self.fold_count,
-            "errors": {which: self.errors(which) for which in self.log_ratios},
-            "uncertainty": {
-                name: {"value": value, "count": count}
-                for name, (value, count) in self.uncertainty.items()
-            },
-            "evaluations": self.evaluations,
-        }
-
-    def write_profile(self, path: str | os.PathLike[str]) -> None:
-        """Write a profile that extends the one given; see `perfmodel.measured.profile`.
-
-        Raises
-        ------
-        DataError
-            The file is the profile that it would extend, or cannot be written.
-        """
-        from perfmodel.measured.profile import write_profile
-
-        write_profile(self, Path(path))
 
 
 def calibrate_file(

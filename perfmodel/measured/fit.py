@@ -125,7 +125,7 @@ def fit(log_ratios: LogRatios, kept: Floats, prior: Floats, scale: Scale) -> Fit
     -------
     Fit
     """
-    free, evaluations = _spoken_of(log_ratios, prior, scale)
+    free, evaluations = _sensitive(log_ratios, prior, scale)
     uncertainty, resolution = np.zeros(kept.size), np.zeros(kept.size)
     values = kept.copy()
     while free.any():
@@ -141,7 +141,7 @@ def fit(log_ratios: LogRatios, kept: Floats, prior: Floats, scale: Scale) -> Fit
     return Fit(values, uncertainty, resolution, evaluations)
 
 
-def _spoken_of(log_ratios: LogRatios, prior: Floats, scale: Scale) -> tuple[NDArray[np.bool_], int]:
+def _sensitive(log_ratios: LogRatios, prior: Floats, scale: Scale) -> tuple[NDArray[np.bool_], int]:
     """Return which parameters change any row at all, and the evaluations that told."""
     found = np.zeros(prior.size, bool)
     centre = scale.places(prior)

@@ -3,10 +3,10 @@
 How to add a kind of measured kernels
 -------------------------------------
 1. Write ``perfmodel/measured/kinds/<name>.py``. ``case_of(row)`` turns a row into a
-   `perfmodel.measured.cases.Case` (hardware, variant, sizes, seconds) or raises `Skip` with
+   `Case` (hardware, variant, sizes, seconds) or raises `Skip` with
    the reason; ``price(hardware, variant, columns)`` prices all cases of one device and
-   variant in one call; ``check(row)`` refuses broken numbers; ``derived(row)`` adds columns to
-   filter and group by, ``regime`` among them. Its last lines make ``KIND = KernelKind(…)``.
+   variant in one call; ``derived(row)`` adds columns to filter and group by, ``regime`` among
+   them. Its last lines make ``KIND = KernelKind(…)``, which says which columns hold numbers.
 2. Name the module in `KINDS` below. `perfmodel compare <name>` works then, and, where the kind
    names a ``calibration``, so does `perfmodel calibrate`.
 3. State the columns in docs/calibration.md, and the name in the help of ``compare``.
@@ -17,20 +17,224 @@ What is no kernel derives from `Kind` and says itself how its rows are projected
 
 from __future__ import annotations
 
+import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from perfmodel.base.errors import DataError, did_you_mean
-from perfmodel.hwprofiles import load_hardware
-from perfmodel.measured.cases import Case, Price, project_cases
-from perfmodel.measured.rows import MeasuredRow, Outcome
+import numpy as np
 
-if TYPE_CHECKING:
-    from perfmodel.measured.compare import ComparedRow
+from perfmodel.base.errors import DataError, HardwareError, did_you_mean
+from perfmodel.hwprofiles import Hardware, load_hardware
+from perfmodel.measured.rows import TRUTH, ComparedRow, MeasuredRow, Outcome, Skip
+
+Columns = Mapping[str, np.ndarray]
+Price = Callable[[Hardware, Any, Columns], Columns]
+"""(hardware, variant, columns of sizes) -> columns of results, ``time`` [s] among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A row as a kernel model sees it.
+
+    Attributes
+    ----------
+    hardware : Hardware
+    variant : hashable
+        What is the same for all rows priced in one call: precision, framework, …
+    sizes : mapping of str to float
+        Numbers of this row.
+    measured : float
+        Time of one call [s].
+    notes : tuple of str
+        How unclear cells were understood.
+    """
+
+    hardware: Hardware
+    variant: Hashable
+    sizes: Mapping[str, float]
+    measured: float
+    notes: tuple[str, ...] = field(default=())
+
+
+@lru_cache(maxsize=256)
+def _profile(name: str) -> Hardware:
+    return load_hardware(name)
+
+
+def kernel_hardware(row: MeasuredRow) -> tuple[Hardware, tuple[str, ...]]:
+    """Return the profile that a row's ``hardware`` names, and how it was understood.
+
+    ``MI300X|MI325X`` means "one of these"; the first one counts, with a note.
+
+    Raises
+    ------
+    Skip
+        No profile has that name.
+    """
+    name = row.text("hardware")
+    first, *others = name.split("|")
+    try:
+        hardware = _profile(first.strip())
+    except HardwareError:
+        raise Skip("no hardware profile", name) from None
+    return hardware, (f"'{name}' taken as {first.strip()}",) if others else ()
+
+
+FAILED = ("inf", "+inf", "infinity")
+"""What tuners write in place of a time where a kernel did not run."""
+
+
+SHORTEST, LONGEST = 1e-12, 1e9  # s: a picosecond, thirty years
+
+
+def check_time(row: MeasuredRow, column: str = "time_us") -> None:
+    """Raise DataError where a time is neither a number > 0 nor missing nor of a failed run."""
+    if row.lower(column) not in FAILED:
+        row.positive(column)
+
+
+def measured_time(row: MeasuredRow, column: str = "time_us", unit: float = 1e-6) -> float:
+    """Return the measured time of a row [s] from a column in microseconds, or another unit [s].
+
+    Raises
+    ------
+    Skip
+        Nothing is stated, or the kernel failed.
+    """
+    if row.lower(column) in FAILED:
+        raise Skip("the kernel failed (time is infinite)", scorable=False)
+    value = row.positive(column)
+    if value is None:
+        raise Skip("no usable measurement", scorable=False)
+    time = value * unit
+    if not SHORTEST <= time <= LONGEST:
+        raise row.error(column, f"a time from {SHORTEST / unit:g} to {LONGEST / unit:g}")
+    return time
+
+
+ALONE = "alone"
+"""Cell ``steady`` of kernels that were timed one at a time under a load of seconds."""
+
+
+def check_steady(row: MeasuredRow) -> None:
+    """Raise DataError where ``steady`` is not understood."""
+    if row.text("steady") and row.lower("steady") not in (*TRUTH, ALONE):
+        raise row.error("steady", f"yes, no or {ALONE}")
+
+
+def steady_load(row: MeasuredRow, default: bool = False) -> tuple[bool, bool]:
+    """Return whether a row was timed under a steady load, and whether alone."""
+    alone = row.lower("steady") == ALONE
+    return alone or row.truth("steady", default), alone
+
+
+def stated(row: MeasuredRow, column: str) -> int:
+    """Return a whole number >= 1 that the row must state."""
+    value = row.whole(column)
+    if value is None:
+        raise Skip("shape not stated", column, scorable=False)
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class CaseGroup:
+    """Cases of one device and variant as columns, which one call prices.
+
+    Attributes
+    ----------
+    hardware : Hardware
+    variant : hashable
+        See `Case`.
+    columns : mapping of str to ndarray of float64, shape (case,)
+        The sizes.
+    rows : ndarray of int64, shape (case,)
+        Where the cases stand in the table.
+    cases : tuple of Case
+    """
+
+    hardware: Hardware
+    variant: Hashable
+    columns: Columns
+    rows: np.ndarray
+    cases: tuple[Case, ...]
+
+
+def read_cases(
+    rows: Sequence[MeasuredRow], case_of: Callable[[MeasuredRow], Case]
+) -> tuple[list[CaseGroup], dict[int, Skip]]:
+    """Read all rows, and gather those of one device and variant.
+
+    Returns
+    -------
+    groups : list of CaseGroup
+    skipped : dict of int to Skip
+        Position of each row that cannot be read, and why.
+    """
+    skipped: dict[int, Skip] = {}
+    members: dict[tuple[str, Hashable], list[tuple[int, Case]]] = {}
+    for i, row in enumerate(rows):
+        try:
+            case = case_of(row)
+        except Skip as skip:
+            skipped[i] = skip
+        else:
+            members.setdefault((case.hardware.name, case.variant), []).append((i, case))
+    groups = []
+    for found in members.values():
+        cases = tuple(case for _, case in found)
+        columns = {
+            name: np.array([case.sizes[name] for case in cases], np.float64)
+            for name in cases[0].sizes
+        }
+        positions = np.array([i for i, _ in found], np.int64)
+        groups.append(CaseGroup(cases[0].hardware, cases[0].variant, columns, positions, cases))
+    return groups, skipped
+
+
+def project_cases(
+    rows: Sequence[MeasuredRow],
+    case_of: Callable[[MeasuredRow], Case],
+    price: Price,
+    progress: Callable[[int], None],
+) -> list[Outcome]:
+    """Price all rows, those of one device and variant in one call.
+
+    Rows that cannot be read, or whose device lacks what they need, become skipped
+    outcomes with their reason.
+    """
+    groups, skipped = read_cases(rows, case_of)
+    outcomes = {i: Outcome.skipped(skip) for i, skip in skipped.items()}
+    progress(len(outcomes))
+    for group in groups:
+        try:
+            results: Columns = price(group.hardware, group.variant, group.columns)
+        except HardwareError as error:
+            reason = Skip("the device has no such kernel", str(error))
+            outcomes |= dict.fromkeys(group.rows.tolist(), Outcome.skipped(reason))
+        else:
+            for j, (i, case) in enumerate(zip(group.rows.tolist(), group.cases, strict=True)):
+                outcomes[i] = _outcome(case, {key: column[j] for key, column in results.items()})
+        progress(len(group.cases))
+    return [outcomes[i] for i in range(len(rows))]
+
+
+def _outcome(case: Case, result: Mapping[str, Any]) -> Outcome:
+    projected = float(result["time"])
+    if not math.isfinite(projected):
+        return Outcome.skipped(Skip("the model gives no time", case.hardware.name))
+    details = {key: value for key, value in result.items() if key != "time"}
+    return Outcome(
+        measured=case.measured,
+        projected=projected,
+        notes=case.notes,
+        details={"hardware": case.hardware.name, **details},
+    )
+
 
 KINDS: Mapping[str, str] = {
     "training": "training",
@@ -38,16 +242,16 @@ KINDS: Mapping[str, str] = {
     "serving": "serving",
     "gemm": "gemm",
     "attention": "attention",
-    "mla": "mla",
-    "sparse-attention": "sparse_attention",
+    "mla": "attention:LATENT",
+    "sparse-attention": "attention:SPARSE",
     "moe": "moe",
     "stream": "stream",
     "collective": "collective",
-    "serving-all-reduce": "serving_all_reduce",
-    "moe-alltoall": "moe_exchange",
+    "serving-all-reduce": "collective:SERVING_ALL_REDUCE",
+    "moe-alltoall": "collective:EXCHANGE",
     "wafer": "wafer",
 }
-"""Kind -> its module in `perfmodel.measured.kinds`, whose ``KIND`` `load_kind` returns."""
+"""Kind -> its module in `perfmodel.measured.kinds`, whose ``KIND`` is it, or another name."""
 
 Rows = tuple[list[str], list[MeasuredRow]]
 """Columns and rows of a file."""
@@ -72,8 +276,12 @@ class Kind(ABC):
         Columns of which one must exist.
     group_by : tuple of str
         Columns that errors are grouped by unless a user says otherwise.
+    whole, positive, numbers : tuple of str
+        Columns of whole numbers, of numbers above 0, of numbers; a broken one is a `DataError`.
+    timed : str
+        Column of a kernel's time, which may be that of a failed run; empty for none.
     check : callable
-        Raises `DataError` where a number of a row is broken.
+        Raises `DataError` where another cell of a row is broken.
     derived : callable
         Row -> further columns to filter and group by.
     together : callable
@@ -107,7 +315,11 @@ class Kind(ABC):
     needed: tuple[str, ...]
     measurements: tuple[str, ...] = ("time_us",)
     group_by: tuple[str, ...]
-    check: Callable[[MeasuredRow], None]
+    whole: tuple[str, ...] = ()
+    positive: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ()
+    timed: str = ""
+    check: Callable[[MeasuredRow], None] = lambda row: None
     derived: Callable[[MeasuredRow], Mapping[str, str]]
     together: Callable[[Sequence[MeasuredRow]], Sequence[Mapping[str, str]]] = lambda rows: (
         [{}] * len(rows)
@@ -122,6 +334,18 @@ class Kind(ABC):
     below: float = 0.0
     ranked_by: str = "gbs"
     shares: tuple[str, ...] = ("hardware",)
+
+    def refuse_broken(self, row: MeasuredRow) -> None:
+        """Raise DataError where a cell that should be a number, or a known word, is none."""
+        for column in self.whole:
+            row.whole(column)
+        for column in self.positive:
+            row.positive(column)
+        for column in self.numbers:
+            row.number(column)
+        if self.timed:
+            check_time(row, self.timed)
+        self.check(row)
 
     def of_metric(self, metric: str | None) -> Kind:
         """Return the kind that compares one of its metrics; None: what it compares anyway.
@@ -162,7 +386,7 @@ class KernelKind(Kind):
     case_of : callable
         Row -> `Case`; raises `Skip` with the reason where there is none.
     price : callable
-        See `perfmodel.measured.cases.Price`.
+        See `Price`.
     kernel_class : str
         Class of `perfmodel.base.regimes`.
     phases : mapping of str to str
@@ -176,6 +400,7 @@ class KernelKind(Kind):
         Columns in which near-identical rows agree, which a cross-validation keeps together.
     """
 
+    timed: str = "time_us"
     case_of: Callable[[MeasuredRow], Case]
     price: Price
     kernel_class: str
@@ -207,7 +432,8 @@ def load_kind(name: str | Kind) -> Kind:
         return name
     if name not in KINDS:
         raise DataError(f"unknown kind '{name}'{did_you_mean(name, KINDS)}")
-    kind: Kind = import_module(f"perfmodel.measured.kinds.{KINDS[name]}").KIND
+    module, _, own = KINDS[name].partition(":")
+    kind: Kind = getattr(import_module(f"perfmodel.measured.kinds.{module}"), own or "KIND")
     return kind
 
 

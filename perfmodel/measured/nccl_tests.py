@@ -95,8 +95,6 @@ class NcclTest:
     ----------
     test : str
         Name of the program without ``_perf``.
-    collective : str or None
-        Name as in `perfmodel.network.collectives`; None for tests that have none (``reduce``).
     members : int
         Ranks of the group that the first rank belongs to.
     nodes : int
@@ -111,13 +109,17 @@ class NcclTest:
     """
 
     test: str
-    collective: str | None
     members: int
     nodes: int
     device: str
     timer: str
     average_bus_bandwidth: float | None
     rows: tuple[TestRow, ...]
+
+    @property
+    def collective(self) -> str | None:
+        """Name as in `perfmodel.network.collectives`; None for tests without (``reduce``)."""
+        return COLLECTIVE_OF.get(self.test)
 
 
 def is_nccl_tests(path: str | os.PathLike[str]) -> bool:
@@ -273,29 +275,18 @@ def _test_of(file: str, run: _Run) -> NcclTest:
     group, _, device = run.ranks[min(run.ranks)]
     hosts = [host for other, host, _ in run.ranks.values() if other == group]
     timer = next(name for name in run.columns if name in ("time", "cputime"))
-    return _labelled(
-        file, run.test, len(hosts), len(set(hosts)), device, timer, run.average, run.rows
-    )
+    test, nodes = _named(file, run.test), len(set(hosts))
+    return NcclTest(test, len(hosts), nodes, device, timer, run.average, tuple(run.rows))
 
 
-def _labelled(
-    file: str,
-    test: str,
-    members: int,
-    nodes: int,
-    device: str,
-    timer: str,
-    average: float | None,
-    rows: Sequence[TestRow],
-) -> NcclTest:
+def _named(file: str, test: str) -> str:
+    """Return the name of a test, where there is one; raises FormatError."""
     if not test:
         raise FormatError(
             f"{file}: no line says which test ran ('# Collective test starting: …', or the "
             "command); name the file after it, as in all_reduce_perf.log"
         )
-    return NcclTest(
-        test, COLLECTIVE_OF.get(test), members, nodes, device, timer, average, tuple(rows)
-    )
+    return test
 
 
 def _read_json(file: str, text: str) -> NcclTest:
@@ -316,15 +307,14 @@ def _read_json(file: str, text: str) -> NcclTest:
     key = "average_bus_bandwidth"
     average = _checked(file, key, document.get(key) or {}, dict).get("bandwidth")
     arguments = _checked(file, "args", document.get("args") or [""], list)
-    return _labelled(
-        file,
-        _test_in(PurePath(str(arguments[0])).name) or _test_of_file(file),
+    return NcclTest(
+        _named(file, _test_in(PurePath(str(arguments[0])).name) or _test_of_file(file)),
         each * len(hosts),
         len(set(hosts)),
         str(processes[0].get("device_info", "")),
         "cputime" if "cpu_time" in results[0]["out_of_place"] else "time",
         None if average is None else _number(file, key, average) * 1e9,
-        rows,
+        tuple(rows),
     )
 
 

@@ -1,6 +1,6 @@
 """What a row of a table of measured training runs leaves open, and what was likely chosen.
 
-A cell that is empty was not random: software has defaults, and its recipes habits. Where the
+A cell that is empty was not random: software has defaults, and so have its recipes. Where the
 software states what such a run means (`Framework`), that is taken; else whoever published the run
 took what fits in memory and is fast, but no larger a micro-batch than pays.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.pipelines import SCHEDULE_FACTS
-from perfmodel.measured.rows import MeasuredRow, Skip
+from perfmodel.measured.rows import MeasuredRow, Skip, words
 from perfmodel.model.build import ModelSpec
 from perfmodel.software.framework import Framework
 
@@ -57,17 +57,6 @@ def assumed_batch(row: MeasuredRow, framework: Framework, pipeline: int, replica
 
 USUAL_SCHEDULES = ("", "1f1b", "1f1b-interleaved", "interleaved", "gpipe")
 """Those that the number of chunks tells apart well enough."""
-SPELLED_SCHEDULES = {
-    "zbb": "zb_h1",
-    "zb1p": "zb_h1",
-    "zb2p": "zb_h2",
-    "zbv": "zb_v",
-    "zbvzerobubble": "zb_v",
-    "interleavedzerobubble": "interleaved_zero_bubble",
-    "loopedbfs": "looped_bfs",
-    "dualpipev": "dualpipe_v",
-}
-"""As Primus, sail-sg/zero-bubble-pipeline-parallelism and PyTorch call them."""
 
 
 def schedule_of(row: MeasuredRow) -> str:
@@ -81,7 +70,8 @@ def schedule_of(row: MeasuredRow) -> str:
     written = row.lower("pp_schedule")
     if written in USUAL_SCHEDULES:
         return ""
-    name = SPELLED_SCHEDULES.get(written.replace("-", ""), written.replace("-", "_"))
+    spelled = words("training")["schedules"]
+    name = spelled.get(written.replace("-", ""), written.replace("-", "_"))
     if name not in SCHEDULE_FACTS:
         raise Skip("schedule not modelled", row.text("pp_schedule"))
     return name
@@ -97,7 +87,7 @@ def virtual_chunks(
     row : MeasuredRow
         ``>1``, or notes that say ``interleaving not in …``, leave the number open.
     framework : Framework
-        Says how many layers a chunk usually has. Where it has no such habit and the row says that
+        Says how many layers a chunk usually has. Where it has no such default and the row says that
         there are chunks: two, what torch.distributed.pipelining's users set by default.
     model : ModelSpec
     pipeline : int

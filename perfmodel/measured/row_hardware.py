@@ -1,7 +1,12 @@
-"""The hardware that a row of a table of measured runs names.
+"""The hardware that a row of a table of measured runs names, and the network adapters of a cell.
 
 The profile gives every number; a cell of the row replaces one only where it states a
 number of its own. All bandwidths become bytes per second, device and direction.
+
+A node may have several networks: the one between devices (compute, backend, east-west), and
+others for storage, for logging in and for management, which training does not use. A cell
+lists them in any order, as ``Storage: 2x ConnectX-7 400Gb/s, Compute: 8x ConnectX-7 400Gb/s``
+or ``8x ConnectX-7 IB NDR 400Gb/s + 200Gb/s Ethernet NIC``.
 """
 
 from __future__ import annotations
@@ -9,27 +14,18 @@ from __future__ import annotations
 import math
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from perfmodel.base.errors import HardwareError
-from perfmodel.measured.row_adapters import device_bandwidth
-from perfmodel.measured.rows import MeasuredRow, Skip
+from perfmodel.measured.rows import MeasuredRow, Skip, meaning, words
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
 
+
 SAME = 0.05  # a stated number this near to the profile's is the profile's
 _LINK = re.compile(r"(\d+(?:\.\d+)?)\s*GB/s", re.I)
-_ADDED = (
-    r"\([^()]*\)",
-    r"^\d+\s*[x×]\s*",
-    r"\b(?:instinct|radeon|tesla|google|cloud|amd|nvidia|aws)\b",
-    r"\b(?:tensor|neuron)?cores?\b",
-    r"(?<=v\d[ep])-\d+$|(?<=v\d)-\d+$|(?<=7x)-\d+$",
-    r"[-_ ]?\d+\s*(?:GB|GiB|W)\b",
-)
 _CORES = re.compile(r"\bcores?\b|\bneuroncores?\b|\btensorcores?\b", re.I)
-_TWO_CORES = ("trn1", "tpu7x")  # chips that software shows as two devices
 _DOMAIN = re.compile(r"NVL\s*(\d+)", re.I)
 
 
@@ -69,7 +65,7 @@ def profile_name(text: str) -> str:
     what stands in parentheses, a count, a maker's series, cores, the size of a TPU slice, and at
     last the memory or the power limit.
     """
-    for pattern in ("^$", *_ADDED):
+    for pattern in ("^$", *words("hardware")["added"]):
         text = re.sub(pattern, "", text, flags=re.I).strip(" -_/,")
         try:
             _profile(text)
@@ -96,7 +92,7 @@ def _counts_halves(row: MeasuredRow, base: Hardware) -> bool:
     """Tell whether a table's device is half of the profile's: one core of a two-core chip."""
     stated = row.number("bf16_peak_used")
     nodes = row.whole("gpus_per_node")
-    twofold = base.name.startswith(_TWO_CORES)
+    twofold = base.name.startswith(tuple(words("hardware")["two_cores"]))
     named = twofold and _CORES.search(row.text("hardware"))
     cores = named or (base.name.startswith("trn") and nodes == 2 * base.system.devices_per_node)
     peak = base.device.peak_flops.get("bf16", 0.0) / 1e12
@@ -164,31 +160,13 @@ def _scale_up(row: MeasuredRow, base: Hardware) -> dict[str, float]:
     return values
 
 
-FABRIC_LATENCY = {
-    # Elastic Fabric Adapter: its SRD protocol acknowledges in software of the network card. AWS
-    # (Shalev et al. 2020, IEEE Micro 40(6), "A cloud-optimized transport protocol") measured
-    # 15 us from one MPI rank to another where InfiniBand takes 1.5 to 3.
-    r"\befa\b|elastic fabric": 1.5e-5,
-}
-"""Words for a network -> latency of a message through it [s], where it is not InfiniBand's."""
-
-CHANNEL_RATE = {
-    # Omni-Path leaves the transport to the host's cores: one thread copies each of NCCL's channels
-    # through a verbs queue pair. All-reduces of 4 GB on Jean Zay, four adapters of 100 Gb/s a node
-    # (github.com/bigscience-workshop/bigscience, experiments/bandwidth): 84.7 Gb/s through 4
-    # channels on nodes of 4 V100, 40.6 through 2 on nodes of 8 A100.
-    r"omni-?path|\bopa\b": 2.6e9,
-}
-"""Words for a network -> what one channel of a device gets through it [bytes/s]."""
-
-
 def _fabric(row: MeasuredRow, base: Hardware) -> dict[str, float]:
     """Latency of a named network between nodes."""
     if len(base.system.network) < 2 or _is_torus(base):
         return {}
     text = row.lower("scaleout_link")
-    found = [time for words, time in FABRIC_LATENCY.items() if re.search(words, text)]
-    return {"system.network.1.latency": found[0]} if found else {}
+    found = meaning(words("hardware")["latency"], text, None)
+    return {} if found is None else {"system.network.1.latency": found}
 
 
 def _scale_out(row: MeasuredRow, base: Hardware) -> dict[str, float]:
@@ -203,9 +181,111 @@ def _scale_out(row: MeasuredRow, base: Hardware) -> dict[str, float]:
     text = row.text("scaleout_link")
     bandwidth = device_bandwidth(text, per_node)
     reached = base.calibrated("network", "scale_out_efficiency")
-    for words, rate in CHANNEL_RATE.items():
-        if re.search(words, text, re.I):
-            bandwidth = min(bandwidth or math.inf, rate / reached)
+    if rate := meaning(words("hardware")["channel_rate"], text.lower(), 0.0):
+        bandwidth = min(bandwidth or math.inf, rate / reached)
     if not bandwidth or abs(bandwidth / base.system.network[1].bandwidth - 1) <= SAME:
         return {}
     return {"system.network.1.bandwidth": bandwidth}
+
+
+_RATE = re.compile(
+    r"(?:(?<![\w.-])|(?<=\d[x×*]))(\d+(?:\.\d+)?)\s*([GT])"
+    r"(?:(B/s|Bps)|b(?:/s|ps|it/s|E|it)?|E|igE|igabit)?(?![A-Za-z])"
+)
+_PER_DEVICE = re.compile(r"\s*(?:/|per\s+)\s*(?:gpu|device|chip|accelerator)\b", re.I)
+_PER_NODE = re.compile(
+    r"\s*(?:/|per\s+)?\s*(?:\d+-gpu\s+)?(?:node|host|server|instance|vm)\b", re.I
+)
+_COUNT_BEFORE = re.compile(r"(?<![\w.-])(\d{1,2})\s*(?:[x×*]\s*|\s+(?=[A-Za-z]))", re.I)
+_COUNT_AFTER = re.compile(r"\s*[x×*]\s*(\d{1,2})\b", re.I)
+_LABEL = re.compile(r"^([A-Za-z][A-Za-z /&+_-]*?)\s*:\s*")
+LARGEST_ADAPTER = 800e9 / 8
+
+
+class _Network(NamedTuple):
+    """What one part of a cell states: words that tell its use, and bytes/s of a device."""
+
+    words: str
+    bandwidth: float
+
+
+def device_bandwidth(text: str, devices_per_node: int) -> float:
+    """Return what a device gets of the network between nodes [bytes/s]; 0 where none is stated.
+
+    Parameters
+    ----------
+    text : str
+        Cell; several networks are divided by ``,``, ``;``, ``+`` or ``and``.
+    devices_per_node : int
+
+    Notes
+    -----
+    A network that is named for compute counts before one without a name, and one without a name
+    before those named for storage, management or the front end, which never count. Of several,
+    the fastest does: libraries use adapters of one speed.
+
+    Rates "per GPU" stand as they are; "per node", ``N x …`` and what a cloud states of an
+    instance are divided among the devices. A rate alone is that of an adapter: one per device
+    of InfiniBand and RoCE, one per node of other networks; more than any adapter has
+    (800 Gb/s) is that of a node. A rate of Ethernet (``100GbE``) beside the word InfiniBand is that
+    of another network, and InfiniBand's is not stated.
+    """
+    outside = re.sub(r"\([^()]*\)", " ", text)
+    return _best(_networks(outside, devices_per_node)) or _best(
+        _networks(re.sub(r"[()]", ",", text), devices_per_node)
+    )
+
+
+def _best(networks: list[_Network]) -> float:
+    named = [it.bandwidth for it in networks if _used("compute", it.words)]
+    others = [it.bandwidth for it in networks if not _used("other", it.words)]
+    return max(named or others, default=0.0)
+
+
+def _networks(text: str, devices_per_node: int) -> list[_Network]:
+    """Return the networks of a cell; a label holds until the next one."""
+    found, label = [], ""
+    for part in re.split(r"[,;]|\s\+\s|\band\b", text):
+        part = part.strip()
+        if match := _LABEL.match(part):
+            label, part = match.group(1), part[match.end() :]
+        bandwidth = _bandwidth(part, devices_per_node)
+        if bandwidth and not _used("none", label):
+            own = re.sub(r"(?:/|per )\s*(?:gpu|host)\b", " ", part, flags=re.I)
+            found.append(_Network(f"{label} {own}", bandwidth))
+    return found
+
+
+def _used(what: str, text: str) -> bool:
+    """Tell whether a text says what a network is for."""
+    return re.search(words("hardware")["use"][what], text.lower()) is not None
+
+
+def _bandwidth(part: str, devices_per_node: int) -> float:
+    """Return bytes/s and device of one network, 0 where it states none."""
+    rate = _RATE.search(part)
+    if rate is None:
+        return _by_generation(part, devices_per_node)
+    if rate.group(0).endswith("E") and re.search("infini-?band", part, re.I):
+        return 0.0
+    scale = 1e9 if rate.group(2) == "G" else 1e12
+    value = float(rate.group(1)) * scale * (1.0 if rate.group(3) else 0.125)
+    rest = part[rate.end() :]
+    if _PER_DEVICE.match(rest):
+        return value
+    if _PER_NODE.match(rest):
+        return value / devices_per_node
+    count = _COUNT_BEFORE.search(part[: rate.start()]) or _COUNT_AFTER.match(rest)
+    if count:
+        return int(count.group(1)) * value / devices_per_node
+    per_device = _used("remote_memory", part) and not _used("cloud", part)
+    return value if per_device and value <= LARGEST_ADAPTER else value / devices_per_node
+
+
+def _by_generation(part: str, devices_per_node: int) -> float:
+    """Return what ``8x NDR InfiniBand`` means, where no rate is written."""
+    count = _COUNT_BEFORE.search(part)
+    for name, rate in words("hardware")["generations"].items():
+        if count and re.search(rf"\b{name}(200|400|800)?\b", part, re.I):
+            return int(count.group(1)) * rate / 8 * 1e9 / devices_per_node
+    return 0.0

@@ -1,10 +1,13 @@
-"""Models from rows of tables of measured runs, whose columns state an architecture.
+"""Models from rows of tables of measured runs: by their architecture, or by a name.
 
-The columns are those of our training table: ``layers``, ``hidden``, ``ffn``,
+Columns that state an architecture are those of our training table: ``layers``, ``hidden``, ``ffn``,
 ``gated_mlp``, ``tied``, ``heads``, ``kv_heads``, ``head_dim``, ``vocab``, ``seq``, for experts
 ``n_experts``, ``topk``, ``n_shared_experts``, ``moe_ffn``, ``first_dense_layers``,
 ``moe_every``, for latent attention ``mla_q_lora``, ``mla_kv_lora``, ``mla_nope``,
 ``mla_rope``, ``mla_v``, and ``attn_note``. An empty cell means that the row has no such thing.
+
+Tables of serving runs state names: with or without an organisation, with the precision of the
+checkpoint ("-FP8", "-NVFP4"), or short ("Qwen3-235B", "GLM-5").
 """
 
 from __future__ import annotations
@@ -13,10 +16,13 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from perfmodel.base.errors import ModelError
+from perfmodel.measured.rows import MeasuredRow, Skip
 from perfmodel.model.build import LayerSpec, ModelSpec, dense_model, moe_model
+from perfmodel.model.presets import find_preset, list_models, load_model
 
 # (experts, experts per token) of models that limit a token to groups of experts, which no
 # column states: DeepSeek-V3 and V2 (n_group and topk_group of their config.json).
@@ -48,7 +54,7 @@ def model_from_row(row: Mapping[str, Any], **overrides: Any) -> ModelSpec:
 
     Notes
     -----
-    A table states sizes only, so the rest follows the habit of each kind: a gated block
+    A table states sizes only, so the rest follows what is usual for each kind: a gated block
     comes with RMS norms, rotary positions, no biases and an output matrix of its own
     (Llama), a plain one with layer norms, biases, learned positions and a tied output
     matrix (GPT). Where ``gated_mlp`` is empty, a block of width ``4 * hidden`` is plain.
@@ -170,3 +176,83 @@ def _flag(row: Mapping[str, Any], column: str, default: bool) -> bool:
     if number not in (0, 1):
         raise ModelError(f"column {column!r}: {text} should be 0 or 1")
     return bool(number)
+
+
+WITHOUT_ARCHITECTURE = "architecture not stated"
+# Endings of checkpoints' names that tell how weights are kept, and words that come after them.
+_FORMAT = re.compile(
+    r"[-_ ](?:(?:nv|mx)?fp(?:4|8|16)|bf16|w\d+a\d+(?:kv\d+)?|int[48]|awq|gptq|qat|quantized|kv)"
+    r"(?:[-_ ](?:static|dynamic|block|kv|preview|v\d+))*$",
+    re.IGNORECASE,
+)
+_SIZE = re.compile(r"a?\d+(?:\.\d+)?(?:x\d+)?[bmt]|\d+e", re.IGNORECASE)
+
+
+def served_model(row: MeasuredRow) -> tuple[ModelSpec, tuple[str, ...]]:
+    """Return the model of a row, and notes on how its name was read.
+
+    Raises
+    ------
+    Skip
+        Neither is the name known nor an architecture stated.
+    """
+    name = row.text("model")
+    if name:
+        try:
+            return _known(name)
+        except ModelError as error:
+            reason = str(error)
+    else:
+        reason = "column 'model' is empty"
+    if row.text("layers") and row.text("hidden"):
+        try:
+            return model_from_row(row.cells), ("architecture from the row",)
+        except ModelError as error:
+            reason = str(error)
+    raise Skip(WITHOUT_ARCHITECTURE, reason, scorable=False)
+
+
+@lru_cache(maxsize=256)
+def _known(name: str) -> tuple[ModelSpec, tuple[str, ...]]:
+    """Return the model that a name means.
+
+    Raises
+    ------
+    ModelError
+        It means none.
+    """
+    if find_preset(name) is not None or name.endswith(".json"):
+        return load_model(name), ()
+    plain = name.strip().rsplit("/", 1)[-1]
+    while True:
+        if (preset := find_preset(plain)) is not None:
+            return load_model(preset), (f"'{name}' is read as {preset}",)
+        shorter = _FORMAT.sub("", plain)
+        if shorter == plain:
+            break
+        plain = shorter
+    preset = _largest_of(plain)
+    if preset is None:
+        return load_model(name), ()
+    return load_model(preset), (f"'{name}' is read as {preset}, the largest of that name",)
+
+
+def _largest_of(name: str) -> str | None:
+    """Return the largest preset that is called so when sizes are left out, or None.
+
+    A family's name alone means its largest model, as in lists of results; a member's name
+    ("Qwen3-235B") may leave out what follows its size.
+    """
+    wanted = _words(name)
+    found = []
+    for item in list_models():
+        for known in (item.name, *item.aliases, *item.hub):
+            words = _words(known.rsplit("/", 1)[-1])
+            rest = words[len(wanted) :]
+            if words[: len(wanted)] == wanted and all(map(_SIZE.fullmatch, rest)):
+                found.append((item.parameters, item.name))
+    return max(found)[1] if found else None
+
+
+def _words(name: str) -> list[str]:
+    return re.split(r"[-_\s]+", name.strip().lower())

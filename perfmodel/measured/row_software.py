@@ -2,18 +2,24 @@
 
 Every rule states what the software does by its own documentation or source; none was
 chosen because it brings a projection nearer to a measurement, but for one that says so.
+What a row of fine-tuning leaves open is as the recipe of its software has it. Expressions over
+cells stand in ``words/training.toml``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
+from perfmodel.base.expression import evaluate_mask
 from perfmodel.base.precisions import PRECISIONS, format_name
-from perfmodel.measured.row_recompute import recompute_of
-from perfmodel.measured.rows import MeasuredRow, Skip
+from perfmodel.measured.rows import MeasuredRow, Skip, meaning, words
+from perfmodel.model.adapters import WORDS as ADAPTED
+from perfmodel.model.adapters import AdapterSpec
+from perfmodel.model.build import ModelSpec
 from perfmodel.software.facts import Run
 from perfmodel.software.framework import (
     AS_STATED,
@@ -25,60 +31,47 @@ from perfmodel.software.framework import (
     releases_of,
 )
 from perfmodel.software.graphs import NO_GRAPHS, graph_facts
+from perfmodel.software.recompute import MODULES, OFFLOADED_POLICIES, SAVING_POLICIES, WORDS
+
+MONTHS = 12
+UNSTATED = {"pp": 1, "n_gpus": 1, "gpus_per_node": 8}
+"""Numbers of a row that rules ask for -> what they are where none is stated."""
 
 
 class Rule(NamedTuple):
-    """Fields that change where all patterns of `where` are found and none of `unless`.
+    """Facts that change where all patterns of `where` are found and none of `unless`.
 
-    `given` asks for more than cells can be searched for; it sees what earlier rules made.
+    `given` asks for numbers (`UNSTATED`) and facts of the framework, as earlier rules left them.
     """
 
     changes: Mapping[str, Any]
     where: Mapping[str, str] = {}
     unless: Mapping[str, str] = {}
-    given: Callable[[MeasuredRow, Framework], bool] | None = None
+    given: str = ""
 
     def holds(self, row: MeasuredRow, framework: Framework) -> bool:
         """Tell whether the rule speaks of a row."""
         return (
             all(_found(row, *cell) for cell in self.where.items())
             and not any(_found(row, *cell) for cell in self.unless.items())
-            and (self.given is None or self.given(row, framework))
+            and (not self.given or _given(self.given, row, framework))
         )
 
 
-def _found(row: MeasuredRow, column: str, pattern: str) -> bool:
-    return re.search(pattern, row.lower(column)) is not None
+def _found(row: MeasuredRow, columns: str, pattern: str) -> bool:
+    for name, expression in words("training")["expressions"].items():
+        pattern = pattern.replace(f"<{name}>", expression)
+    return any(re.search(pattern, row.lower(column)) for column in columns.split())
 
 
-# Words of the framework cell -> software; the first that is found counts.
-SOFTWARE = (
-    (r"megatron-deepspeed|neox", "megatron-deepspeed"),
-    (r"llm-foundry|composer", "llm-foundry"),
-    (r"torchtitan", "torchtitan"),
-    (r"fms-fsdp", "fms-fsdp"),
-    (r"automodel", "automodel"),
-    (r"maxtext|\bjax\b|pax|t5x|axlearn|levanter|easylm|torch_?xla", "maxtext"),
-    (r"neuron|nxd", "neuron"),
-    (r"megascale", "megascale"),
-    (r"primus", "primus"),
-    (r"hai-llm|dualpipe", "hai-llm"),
-    (r"megatron-bridge", "megatron-bridge"),
-    (r"nemo|nvidia|ngc|bignlp", "nemo"),
-    (r"megatron.*rocm", "megatron-rocm"),
-    (r"megatron", "megatron"),
-    (r"internevo|internlm", "internevo"),
-    (r"colossal", "colossal-ai"),
-    (r"nanotron", "nanotron"),
-    (r"fsdp", "fsdp"),
-)
+def _given(condition: str, row: MeasuredRow, framework: Framework) -> bool:
+    def value(name: str) -> Any:
+        if name in UNSTATED:
+            return row.number(name) or UNSTATED[name]
+        return getattr(framework, name)
 
-
-MONTHS = 12
-
-
-# Devices that only a compiler of whole programs drives, whatever the software is called.
-COMPILED = (("tpu", "maxtext"), ("trainium", "neuron"))
+    names = (*UNSTATED, *Framework.__dataclass_fields__)
+    return bool(evaluate_mask(condition, value, names, 1)[0])
 
 
 def software_of(row: MeasuredRow) -> tuple[str, tuple[str, ...]]:
@@ -87,15 +80,14 @@ def software_of(row: MeasuredRow) -> tuple[str, tuple[str, ...]]:
     Software without facts is a plain stack of the year that the row states.
     """
     cell, month = row.lower("framework"), release_of(row)
-    found = next((name for words, name in SOFTWARE if re.search(words, cell)), "")
+    found = meaning(words("training")["software"], cell)
     if found == "nemo" and row.lower("version").startswith("mlperf"):
         found = "nvidia-mlperf"  # containers of a round, ahead of NeMo's releases
     if found == "primus" and "turbo" in row.lower("overlap"):
         found = "primus-turbo"
     notes: tuple[str, ...] = ()
     if not found:
-        device = row.lower("hardware")
-        found = next((name for word, name in COMPILED if word in device), "plain")
+        found = meaning(words("training")["compiled"], row.lower("hardware"), "plain")
         notes = (f"framework '{row.text('framework')}' taken as {found} of its year",)
     own = FRAMEWORKS[find_framework(found)].software
     round_of_others = row.lower("version").startswith("mlperf") and own != "nvidia-mlperf"
@@ -123,145 +115,15 @@ def release_of(row: MeasuredRow) -> str:
     return ""
 
 
-_ASYNCHRONOUS = "async-tp|tp-comm"
-_BESIDE_COMPUTE = "a2a overlap|overlap_moe_expert_parallel_comm"
-_TURBO = r"turbo (?:attention|grouped|gemm|linear|deepep)"
-_RECIPE = r"\bddp\.|dispatcher="  # a list of all that a recipe of NVIDIA's sets
-
-# All that hold count, one after the other.
-RULES = (
-    Rule({"dropout": True}, where={"notes": r"dropout 0\.[0-9]*[1-9]"}),
-    # Loads that no run forced to be even: those measured on DeepSeek-V3 (docs/routing.md).
-    Rule({"routing": "two_level"}, where={"notes": r"real routing"}),
-    # Composer, mosaic_parallelism.py, get_mixed_precision: DEFAULT reduces in fp32.
-    Rule({"gradient_reduce_bytes": 4.0}, where={"notes": r"\bmp mode default\b"}),
-    Rule({"gradient_reduce_bytes": 2.0}, where={"notes": r"\bmp mode pure\b"}),
-    Rule({"flash_attention": False}, where={"flash": r"^no\b"}),
-    Rule({"flash_attention": True}, where={"flash": r"."}, unless={"flash": r"^no\b"}),
-    # Transformer Engine on ROCm: NVTE_CK_USES_BWD_V3, which scripts set before it was the default.
-    Rule({"attention_generation": 0}, where={"flash": r"backward v3|bwd_?v3"}),
-    # Primus' switches one by one, where a row lists them: what is not named is off.
-    Rule(
-        {"best_attention_is_plain": True},
-        where={"overlap": _TURBO},
-        unless={"overlap": r"turbo attention"},
-    ),
-    Rule(
-        {"grouped_gemm": False},
-        where={"overlap": _TURBO},
-        unless={"overlap": r"turbo grouped"},
-    ),
-    # Without torch.compile nothing of torchtitan's is fused; async TP and float8 imply it.
-    Rule(
-        {
-            "fused_elementwise": False,
-            "fused_norm_and_rotary": False,
-            "fused_cross_entropy": False,
-        },
-        unless={"overlap": r"compile|async", "precision": "fp8"},
-        given=lambda row, framework: framework.compiles_on_request,
-    ),
-    Rule(
-        {
-            "overlap_tensor_parallel": "none",
-            "overlap_gradient_reduce": False,
-            "overlap_parameter_gather": False,
-            "overlap_pipeline": False,
-            "overlap_expert_parallel": False,
-        },
-        where={"overlap": "comm overlap off"},
-    ),
-    # torchtitan gathers in 8 bits with one scale per tensor alone (parallelize_llama.py).
-    Rule(
-        {"scaling": "rows", "gathers_quantised": False},
-        where={"notes": r"row-?wise", "precision": "fp8"},
-        given=lambda _, framework: framework.fp8_library == "torchao",
-    ),
-    Rule({"overlap_tensor_parallel": "full"}, where={"overlap": _ASYNCHRONOUS}),
-    Rule(
-        {"overlap_tensor_parallel": "none"},
-        where={"overlap": "vanilla tp"},
-        unless={"overlap": _ASYNCHRONOUS},
-    ),
-    Rule(
-        {"overlap_tensor_parallel": "backward"},
-        where={"overlap": r"grad[-/]|dp grad"},
-        unless={"overlap": f"{_ASYNCHRONOUS}|vanilla tp"},
-        given=lambda row, framework: framework.tensor_overlap_on_request,
-    ),
-    Rule({"expert_dispatch": "all_to_all"}, where={"overlap": _RECIPE}),
-    *(
-        Rule({"expert_dispatch": way}, where={column: words})
-        for way, words in (
-            ("deepep", r"deepep"),
-            ("hybrid_ep", r"hybrid-?ep|dispatcher=flex"),
-            ("all_to_all", r"dispatcher=alltoall"),
-        )
-        for column in ("overlap", "framework")
-    ),
-    # Primus (training/utils.py, _get_sync_free_moe_options): stage 1 fuses router and permutation,
-    # from stage 2 on counts stay on the device.
-    Rule({"sorts_chunks": False}, where={"overlap": r"sync-?free"}),
-    Rule(
-        {"expert_counts_on_host": False},
-        where={"overlap": r"sync-?free"},
-        unless={"overlap": r"sync-?free moe stage 1"},
-    ),
-    # nanotron's script for several nodes (run_multinode.sh, with which its benchmarks start)
-    # came to export TORCH_DISTRIBUTED_DEBUG=DETAIL (its first version does not; slurm_launcher.py
-    # has it, later as a comment). Tables do not say which runs it started; the
-    # host's floor per layer, which grows with the tensor degree, is in all those with a pipeline
-    # over several nodes, and in none without.
-    Rule(
-        {"checks_collectives": True},
-        where={"framework": "nanotron"},
-        given=lambda row, _: (
-            (row.number("pp") or 1) > 1
-            and (row.number("n_gpus") or 1) > (row.number("gpus_per_node") or 8)
-        ),
-    ),
-    # Read off the peaks, not off a source: most runs without a pipeline hold the gathered inputs
-    # of two products of every layer, most of the others do not. functional.py has both ways
-    # (tp_recompute_allgather); tables do not say which one a run took.
-    Rule(
-        {"keeps_gathered_inputs": True},
-        where={"framework": "nanotron"},
-        given=lambda row, _: (row.number("pp") or 1) == 1,
-    ),
-    # NVIDIA's scripts for experts (Megatron-MoE-ModelZoo): --expert-tensor-parallel-size 1 and
-    # --moe-permute-fusion.
-    Rule(
-        {"expert_tensor_parallel": False, "sorts_chunks": False},
-        where={"framework": r"megatron-core moe"},
-    ),
-    Rule({"overlap_expert_parallel": False}, where={"overlap": _RECIPE}),
-    Rule({"overlap_expert_parallel": True}, where={"overlap": _BESIDE_COMPUTE}),
-    Rule(
-        {"grouped_gemm": False, "graph_launch": False, "graph_scope": "none"},
-        where={"overlap": _RECIPE},
-    ),
-    *(Rule({"grouped_gemm": True}, where={column: "cutedsl"}) for column in ("overlap", "notes")),
-    # Experts that take a fixed number of tokens; dispatch then is the plain all-to-all
-    # (Megatron-Bridge, training/utils/moe_token_drop.py asserts so).
-    Rule(
-        {
-            "capacity_factor": 1.0,
-            "expert_dispatch": "all_to_all",
-            "overlap_expert_parallel": False,
-        },
-        where={"notes": r"token-?drop"},
-    ),
-    # MaxText drops tokens in dense_matmul only (layers/moe.py).
-    Rule({"expert_dispatch": "einsum"}, where={"notes": r"token-?drop", "framework": "maxtext"}),
-    # Its shapes are static: without a pipeline, recipes hold whole iterations in a graph
-    # (Megatron-Bridge 0.1, scripts/performance/configs/qwen3: "local", "full_iteration").
-    Rule({"graph_launch": True}, where={"notes": r"token-?drop", "pp": r"^1$"}),
-)
-
-
 # Settings that a table took from the newest recipe of a repository, not from the run's release:
 # what recipes switch on changes with each one, so that the dated facts know better.
 _OF_ANOTHER_RELEASE = re.compile(r"overlap from (?:the )?(?:repo|repository) head")
+
+
+@lru_cache(maxsize=1)
+def rules() -> tuple[Rule, ...]:
+    """Return the rules of how a software was set."""
+    return tuple(Rule(**item) for item in words("training")["rules"])
 
 
 def framework_of(row: MeasuredRow, run: Run) -> tuple[Framework, tuple[str, ...]]:
@@ -270,11 +132,11 @@ def framework_of(row: MeasuredRow, run: Run) -> tuple[Framework, tuple[str, ...]
     framework = as_run(load_framework(name), run)
     if _OF_ANOTHER_RELEASE.search(row.lower("notes")):
         row = row.replaced("overlap", "")
-    for rule in RULES:
+    for rule in rules():
         if rule.holds(row, framework):
             framework = replace(framework, **rule.changes)
-    if words := recompute_of(row).words:
-        framework = replace(framework, selective_recompute=words)
+    if modules := recompute_of(row).words:
+        framework = replace(framework, selective_recompute=modules)
     return replace(_with_graphs(row, framework), name=f"{name}{AS_STATED}"), notes
 
 
@@ -287,17 +149,6 @@ def _with_graphs(row: MeasuredRow, framework: Framework) -> Framework:
     if re.search(r"config \S*_cg|config_common_cg", row.text("notes")):
         return replace(framework, graph_launch=True)  # so MLPerf names its configurations
     return framework
-
-
-# Words of the precision cell -> format; the first that is found counts. AMD's 4-bit blocks of 32
-# elements (OCP Microscaling) run the same products as NVIDIA's of 16.
-PRECISION_WORDS = (
-    (r"fp4", "nvfp4"),
-    (r"mx-?fp8|fp8[ _-]mx", "mxfp8"),
-    (r"fp8|float8", "fp8"),
-    (r"bf16|bfloat16", "bf16"),
-    (r"fp16|float16", "fp16"),
-)
 
 
 def precision_of(row: MeasuredRow) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
@@ -319,11 +170,10 @@ def precision_of(row: MeasuredRow) -> tuple[str, tuple[str, ...], tuple[str, ...
         return "bf16", ("precision=bf16",), ()
     if "int8" in text:
         raise Skip("int8 training is not modelled yet", row.text("precision"))
-    for pattern, name in PRECISION_WORDS:
-        if re.search(pattern, text):
-            note = f"precision '{row.text('precision')}' taken as {name}"
-            open_choice = name == "nvfp4" and "fp8" in text
-            return name, (f"precision={name}",) if open_choice else (), (note,)
+    if name := meaning(words("training")["precision"], text):
+        note = f"precision '{row.text('precision')}' taken as {name}"
+        open_choice = name == "nvfp4" and "fp8" in text
+        return name, (f"precision={name}",) if open_choice else (), (note,)
     raise Skip("unknown precision", row.text("precision"))
 
 
@@ -396,3 +246,100 @@ def sequence_parallel(row: MeasuredRow, framework: Framework, tensor: int) -> bo
     if stated:
         return stated.startswith(("y", "1", "true"))
     return framework.sequence_parallel
+
+
+class RowRecompute(NamedTuple):
+    """What a row says.
+
+    Attributes
+    ----------
+    level : str
+        Empty: it does not say.
+    layers : mapping
+        Fields of the strategy, where only some layers are recomputed.
+    words : str
+        The fact `selective_recompute`; empty: as the software means it.
+    offloaded : tuple of str
+        Saved outputs that are offloaded to the host's memory.
+    notes : tuple of str
+    """
+
+    level: str = ""
+    layers: Mapping[str, Any] = {}
+    words: str = ""
+    offloaded: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def recompute_of(row: MeasuredRow) -> RowRecompute:
+    """Return what a row recomputes."""
+    text = row.lower("recompute")
+    if found := re.match(r"full \((block|uniform) (\d+)", text):
+        method, layers = found[1], int(found[2])
+        return RowRecompute("full", {"recompute_method": method, "recompute_num_layers": layers})
+    if text in ("", "full", "selective") or text.startswith("no"):
+        return RowRecompute("none" if text.startswith("no") else text)
+    note = (f"recompute '{row.text('recompute')}'",)
+    if text.startswith("full"):
+        return RowRecompute("full", notes=(*note, "taken as full"))
+    if text.startswith("selective"):
+        modules = _modules(text)
+        notes = () if modules else (*note, "taken as selective")
+        return RowRecompute("selective", words=modules, notes=notes)
+    return _policy(text, note)
+
+
+def _modules(text: str) -> str:
+    """Return the modules of a list in brackets, in the order of `WORDS`; empty without one."""
+    found = re.search(r"[\[(]([^\])]*)[\])]", text)
+    listed = re.split(r"\s*[,;]\s*", found[1].strip()) if found else []
+    spelled = {module: module for module in MODULES} | words("training")["modules"]
+    meant = " ".join(spelled.get(word, "") for word in listed).split()
+    return " ".join(word for word in WORDS if word in meant)
+
+
+def _policy(text: str, note: tuple[str, ...]) -> RowRecompute:
+    """Return what a policy of MaxText's repeats."""
+    name = re.sub(r"^offload (\w+)$", r"\1_offloaded", text).replace("_flash", "_with_context")
+    if name in OFFLOADED_POLICIES:
+        saved = OFFLOADED_POLICIES[name]
+        return RowRecompute("selective", words=saved, offloaded=tuple(saved.split()))
+    if name in SAVING_POLICIES:
+        return RowRecompute("selective", words=SAVING_POLICIES[name])
+    if "offload" in text or "custom" in text:
+        return RowRecompute("full", notes=(*note, "taken as full: no tensors are named"))
+    return RowRecompute(notes=(*note, "not understood"))
+
+
+def tuned(row: MeasuredRow, model: ModelSpec) -> tuple[ModelSpec, dict[str, Any], tuple[str, ...]]:
+    """Return the model with the adapters of a row, its documents, and what was assumed.
+
+    Parameters
+    ----------
+    row : MeasuredRow
+    model : ModelSpec
+        As trained whole; returned so where the row is no LoRA.
+    """
+    task = row.lower("task")
+    if task not in ("lora", "sft"):
+        return model, {}, ()
+    name, _ = software_of(row)
+    recipes = words("training")["recipes"]
+    recipe = recipes.get(name.partition("@")[0], recipes["others"])
+    strategy: dict[str, Any] = {}
+    packed: tuple[str, ...] = ()
+    length = recipe.get("document_length")
+    if length and (row.whole("seq") or 0) > length:
+        strategy["document_length"] = length
+        packed = (f"document_length={length}",)
+    if task == "sft":
+        return model, strategy, packed
+    notes = f"{row.lower('model')} {row.lower('notes')}"
+    stated = re.search(r"lora (?:dim|rank|r) ?=?(\d+)|\br(\d+)\b|(?:dim|rank) ?=?(\d+)", notes)
+    rank = int(next(filter(None, stated.groups()))) if stated else recipe["rank"]
+    said = re.findall(r"\w+", row.lower("notes"))
+    targets = tuple(word for word in ADAPTED if "_" in word and word in said)
+    adapters = AdapterSpec(rank, targets or tuple(recipe["targets"]))
+    assumed = [] if stated else [f"lora_rank={rank}"]
+    assumed += [] if targets else [f"lora_targets={'+'.join(adapters.targets)}"]
+    return model.with_adapters(adapters), strategy, (*assumed, *packed)

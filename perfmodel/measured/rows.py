@@ -9,16 +9,19 @@ from __future__ import annotations
 import csv
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import DataError, did_you_mean
-from perfmodel.base.files import not_read
+from perfmodel.base.files import not_read, read_toml
 
 LARGEST, LARGEST_WHOLE = 1e100, 2**53
 """Of numbers, so that products of them stay finite, and of those that are counted exactly."""
+WORDS = Path(__file__).parent / "words"
 NOTHING = ("", "nan", "none", "null", "n/a", "-")
 TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
@@ -144,6 +147,41 @@ class Outcome:
         return cls(skip_reason=skip.reason, skip_detail=skip.detail, scorable=skip.scorable)
 
 
+@dataclass(frozen=True, slots=True)
+class ComparedRow:
+    """A row of the file with its projection, or with the reason why there is none.
+
+    Attributes
+    ----------
+    cells : mapping of str to str
+        The row as it stands in the file, plus derived columns.
+    line : int
+        Line of the file.
+    outcome : Outcome
+    """
+
+    cells: Mapping[str, str]
+    line: int
+    outcome: Outcome
+
+    @property
+    def scored(self) -> bool:
+        """Whether there is an error to count."""
+        return self.outcome.projected is not None
+
+    @property
+    def error(self) -> float | None:
+        """Relative error of the projection, projected / measured - 1; None if not scored."""
+        projected, measured = self.outcome.projected, self.outcome.measured
+        return None if projected is None or measured is None else projected / measured - 1.0
+
+    @property
+    def throughput_error(self) -> float | None:
+        """The same error seen as throughput, measured / projected - 1."""
+        projected, measured = self.outcome.projected, self.outcome.measured
+        return None if projected is None or measured is None else measured / projected - 1.0
+
+
 def read_rows(
     path: str | os.PathLike[str],
     needed: Sequence[str],
@@ -216,3 +254,23 @@ def _check_header(
             raise DataError(f"{path}, line 1: no column '{name}'{did_you_mean(name, header)}")
     if one_of and not set(one_of) & set(header):
         raise DataError(f"{path}, line 1: none of the columns {', '.join(one_of)}")
+
+
+@lru_cache(maxsize=8)
+def words(subject: str) -> Mapping[str, Any]:
+    """Return expressions over free text of a subject, such as ``training``: tables of data.
+
+    Texts are searched in small letters, and of a table the first pattern that is found counts.
+    """
+    return read_toml(WORDS / f"{subject}.toml")
+
+
+def meaning(table: Mapping[str, Any], text: str, default: Any = "") -> Any:
+    """Return what the first pattern of a table means that is found in a text.
+
+    Examples
+    --------
+    >>> meaning({"mx-?fp8": "mxfp8", "fp8": "fp8"}, "FP8 (tensorwise)".lower())
+    'fp8'
+    """
+    return next((value for pattern, value in table.items() if re.search(pattern, text)), default)

@@ -28,6 +28,7 @@ from typing import Any
 
 from perfmodel.base.errors import FormatError
 from perfmodel.base.files import JsonWords, not_read, parse_json
+from perfmodel.measured.rows import words
 
 COLUMNS = (
     *("hardware", "n_gpus", "engine", "version", "model", "precision", "kv_precision"),
@@ -45,17 +46,6 @@ _PROFILE = re.compile(r"^(?:\ufeff)?metric,", re.IGNORECASE)
 # An engine's release in the name of a container, such as "rocm7.0_ubuntu_22.04_vllm_0.10.1".
 _RELEASE = re.compile(r"(?:vllm|sgl|trt|tensorrt)\D*(\d+\.\d+(?:\.\d+)?(?:[.-]?(?:rc|post)\d+)*)")
 _MILLISECONDS = {"ms": 1.0, "s": 1e3, "sec": 1e3, "us": 1e-3, "ns": 1e-6}
-# Labels of the CSV -> keys of the JSON.
-_LABELS = {
-    "time to first token": "time_to_first_token",
-    "inter token latency": "inter_token_latency",
-    "request latency": "request_latency",
-    "input sequence length": "input_sequence_length",
-    "output sequence length": "output_sequence_length",
-    "output token throughput": "output_token_throughput",
-    "request throughput": "request_throughput",
-    "request count": "request_count",
-}
 
 
 def read_serving_results(path: str | os.PathLike[str]) -> list[dict[str, str]] | None:
@@ -259,7 +249,7 @@ def _profile_csv(text: str) -> dict[str, Any]:
             header = [cell.strip().lower() for cell in cells]
             continue
         label, _, unit = cells[0].partition("(")
-        key = _LABELS.get(label.strip().lower())
+        key = words("serving")["labels"].get(label.strip().lower())
         if key is None:
             continue
         named = dict(zip(header, cells, strict=False))

@@ -1,6 +1,7 @@
-"""Rows of tables of serving runs as deployments and loads.
+"""Rows of tables of serving runs as deployments and loads: engine, formats, layout, requests.
 
-The columns are those of docs/serving.md ("Against measured runs").
+The columns are those of docs/serving.md ("Against measured runs"); words of cells stand in
+``words/serving.toml``.
 """
 
 from __future__ import annotations
@@ -9,18 +10,25 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.measured.row_engine import engine_of, formats_of
+from perfmodel.base.precisions import FORMATS
 from perfmodel.measured.row_hardware import hardware_of
-from perfmodel.measured.row_preset import served_model
-from perfmodel.measured.rows import MeasuredRow, Skip
+from perfmodel.measured.row_model import served_model
+from perfmodel.measured.rows import MeasuredRow, Skip, meaning, words
+from perfmodel.model.build import ModelSpec
+from perfmodel.model.presets import find_preset, load_model
+from perfmodel.serving.layouts import AS_STATED
+from perfmodel.software.engine import ENGINES, Engine, load_engine
+from perfmodel.software.facts import release_key
 from perfmodel.strategy.rules import head_counts
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
     from perfmodel.model.build import ModelSpec
     from perfmodel.software.engine import Engine
+
 
 CLOSED, OPEN, OFFLINE, STATIC = "closed loop", "open loop", "offline", "static batch"
 """How requests come: so many at a time, at a rate, all at once, or as one batch."""
@@ -46,6 +54,7 @@ MEASUREMENTS = (
     *("der_out_tok_s", "der_out_tok_s_gpu"),
 )
 NUMBERS = (*MEASUREMENTS, "concurrency", "random_range_ratio", "num_prompts")
+CROWDS = ((4, "1-4"), (32, "5-32"), (256, "33-256"))
 LIMITS = (("max_num_tokens", "token_budget"), ("max_batch", "max_sequences"))
 """Columns that state an engine's limits -> fields of a deployment."""
 
@@ -139,7 +148,7 @@ def layout_of(
     devices = row.whole("n_gpus")
     if devices is None:
         raise Skip("number of devices not stated")
-    if _counts_cores(hardware, tensor * pipeline, devices):
+    if hardware.name.startswith("trn") and tensor * pipeline == 2 * devices:
         tensor //= 2
         notes.append("tensor parallelism in cores, two a device")
     ranks = _attention_ranks(row, model, tensor)
@@ -205,16 +214,11 @@ def apart(row: MeasuredRow) -> bool:
     return "disagg" in row.lower("mode") or row.whole("prefill_workers") is not None
 
 
-def _counts_cores(hardware: Hardware, degrees: int, devices: int) -> bool:
-    """Tell whether degrees count cores of devices that have two (Trainium)."""
-    return hardware.name.startswith("trn") and degrees == 2 * devices
-
-
 def _attention_ranks(row: MeasuredRow, model: ModelSpec, tensor: int) -> int:
     """Return the attention-data-parallel degree, from a number or from words."""
     text = row.lower("attention_dp")
-    words = f"{row.lower('notes')} {row.lower('ep')}"
-    if text in ON or (not text and "attention dp" in words):
+    said = f"{row.lower('notes')} {row.lower('ep')}"
+    if text in ON or (not text and "attention dp" in said):
         return tensor
     if model.has_experts and any(heads % tensor for heads, _ in head_counts(model)):
         raise Skip("layout of attention not stated", f"heads do not divide by tp {tensor}")
@@ -249,15 +253,15 @@ def _whole_experts(
 
 def _limits(row: MeasuredRow) -> dict[str, Any]:
     """Return limits of the engine that a row states, in columns or in words."""
-    words = f"{row.lower('notes')}; {row.lower('mode')}"
+    said = f"{row.lower('notes')}; {row.lower('mode')}"
     found: dict[str, Any] = {}
     for column, field in LIMITS:
         pattern = _MAX_TOKENS if column == "max_num_tokens" else _MAX_BATCH
-        match = pattern.search(words)
+        match = pattern.search(said)
         value = row.whole(column) or (int(match.group(1)) if match else None)
         if value is not None:
             found[field] = value
-    if share := _SHARE.search(words):
+    if share := _SHARE.search(said):
         found["memory_share"] = float(share.group(1))
     return found
 
@@ -333,14 +337,6 @@ def measured_value(row: MeasuredRow, metric: str) -> tuple[float, str]:
     raise Skip("no usable measurement", scorable=False)
 
 
-def check(row: MeasuredRow) -> None:
-    """Raise DataError where a cell that should be a number is none."""
-    for column in WHOLE_NUMBERS:
-        row.whole(column)
-    for column in NUMBERS:
-        row.number(column)
-
-
 def derived(row: MeasuredRow) -> Mapping[str, str]:
     """Return columns to filter and group by: ``load``, ``pools``, ``architecture``, ``scale``."""
     try:
@@ -352,14 +348,122 @@ def derived(row: MeasuredRow) -> Mapping[str, str]:
     except Skip:
         architecture = ""
     concurrency = row.number("concurrency")
+    crowd = next((name for limit, name in CROWDS if (concurrency or 0) <= limit), ">256")
     return {
         "load": arrival,
         "pools": "disaggregated" if apart(row) else "aggregated",
         "architecture": architecture,
-        "crowd": "" if concurrency is None else _crowd(concurrency),
+        "crowd": "" if concurrency is None else crowd,
     }
 
 
-def _crowd(concurrency: float) -> str:
-    limits = ((4, "1-4"), (32, "5-32"), (256, "33-256"))
-    return next((name for limit, name in limits if concurrency <= limit), ">256")
+# Dynamo's releases began with 0.1 in 2025 and stand in the place of TensorRT-LLM's in tables of
+# its runs; TensorRT-LLM had left 0.x below this one then.
+OLDEST_BESIDE_DYNAMO = (0, 18)
+NARROW = ("nvfp4", "mxfp4", "mxfp8", "fp8_block", "fp8")
+_KV = re.compile(r"(fp8|bf16|fp16)[ _-]?kv", re.IGNORECASE)
+
+
+def engine_of(row: MeasuredRow) -> tuple[Engine, tuple[str, ...]]:
+    """Return the engine of a row in the release that it names, and notes.
+
+    Raises
+    ------
+    Skip
+        The engine is not stated or has no facts.
+    """
+    text = row.lower("engine")
+    if not text:
+        raise Skip("engine not stated")
+    name = meaning(words("serving")["engine"], text)
+    if not any(item.engine == name for item in ENGINES.values()):
+        raise Skip("engine without facts", row.text("engine"))
+    version = row.lower("version")
+    release = release_key(version)
+    apart = bool(row.text("prefill_workers")) or "disagg" in row.lower("mode")
+    dynamo = "dynamo" in text or (apart and name == "trtllm" and release < OLDEST_BESIDE_DYNAMO)
+    notes: tuple[str, ...] = ()
+    if dynamo and name == "trtllm" and release < OLDEST_BESIDE_DYNAMO:
+        notes = (f"'{version}' is Dynamo's release: the engine's is taken by date",)
+        version = ""
+    month = "" if version and release else row.text("measured")[:7]
+    return _loaded(name, version if release else "", month), notes
+
+
+@lru_cache(maxsize=64)
+def _loaded(name: str, version: str, month: str) -> Engine:
+    """Return a release; where only the month of a run is known, the newest that was out."""
+    if month:
+        out = [it for it in ENGINES.values() if it.engine == name and it.released <= month]
+        if out:
+            return max(out, key=lambda item: item.released)
+    return load_engine(name, version)
+
+
+def formats_of(
+    row: MeasuredRow, model: ModelSpec, engine: Engine, four_bits: bool
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the formats of weights and cache, and what was assumed.
+
+    Weights are as published where nothing else is stated, and so are products; fp8 means the
+    maker's own checkpoint in fp8 where there is one (Qwen's is in blocks). Where a row does
+    not state the format of the cache: checkpoints that ModelOpt made state fp8; the makers'
+    own in eight bits or fewer state nothing, and runs ask for fp8 with TensorRT-LLM and on
+    devices that multiply in four bits (recipes of InferenceX).
+
+    Parameters
+    ----------
+    row : MeasuredRow
+    model : ModelSpec
+    engine : Engine
+    four_bits : bool
+        Whether the device multiplies in four bits, as those of 2024 and later do.
+
+    Raises
+    ------
+    Skip
+        A format that is not modelled.
+    """
+    text = " ".join((row.lower("precision"), row.lower("quantization"))).strip()
+    weights = _format_in(text)
+    if text and not weights:
+        raise Skip("unknown precision", row.text("precision"))
+    if not text:
+        found = _format_in(row.lower("model"))
+        weights = found if found in NARROW or found in ("int8", "int4") else AS_STATED
+    published = () if model.quantization is None else model.quantization.places
+    if weights in NARROW and any(
+        place.format.bits < FORMATS[weights].bytes * 8 - 1 for place in published
+    ):
+        weights = AS_STATED  # products may be wider than the weights, which nobody widens
+    if weights == "fp8" and not published:
+        weights = _makers_fp8(model.name)
+    formats = {"weight_precision": weights}
+    if "matmult-bf16" in text:
+        formats["activation_precision"] = "bf16"
+    stated = row.lower("kv_precision") or "".join(_KV.findall(f"{text} {row.lower('notes')}")[:1])
+    if stated:
+        kept = meaning(words("serving")["cache"], stated)
+        if not kept:
+            raise Skip("unknown precision", f"kv_precision {row.text('kv_precision')}")
+        return {**formats, "kv_precision": kept}, ()
+    own = {name for place in published for name in (place.format.name, place.format.products)}
+    if weights == AS_STATED or weights in own:
+        fp8 = bool(own & set(NARROW)) and (engine.engine == "trtllm" or four_bits)
+    else:
+        fp8 = weights in NARROW
+    kept = "fp8" if fp8 else "fp16" if weights == "fp16" else "bf16"
+    return {**formats, "kv_precision": kept}, (f"kv_precision={kept}",) if fp8 else ()
+
+
+@lru_cache(maxsize=64)
+def _makers_fp8(name: str) -> str:
+    """Return the format of the fp8 checkpoint that a model's maker publishes beside the other."""
+    if find_preset(name) is None:
+        return "fp8"
+    stated = load_model(f"{name}-fp8").quantization
+    return "fp8" if stated is None else stated.places[0].format.products
+
+
+def _format_in(text: str) -> str:
+    return str(meaning(words("serving")["weights"], text))

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import HardwareError
 from perfmodel.hwprofiles.mesh_loader import list_meshes, load_mesh
-from perfmodel.measured.cases import LONGEST, SHORTEST
-from perfmodel.measured.row_preset import served_model
+from perfmodel.measured.kind import LONGEST, SHORTEST
+from perfmodel.measured.row_model import served_model
 from perfmodel.measured.rows import NOTHING, MeasuredRow, Skip
 from perfmodel.model.attention import AttentionSpec
 
@@ -98,11 +98,7 @@ class WaferCase:
 
 
 def check(row: MeasuredRow) -> None:
-    """Raise DataError where a cell that should be a number is none."""
-    row.positive("value")
-    row.positive("clock_GHz")
-    for column in ("isl", "osl"):
-        row.whole(column)
+    """Raise DataError where a batch is no number, or a unit is not known."""
     if row.lower("batch") != UNSTATED:
         row.whole("batch")
     unit = row.lower("unit")

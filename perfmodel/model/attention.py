@@ -9,8 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfmodel.base.errors import ModelError
-from perfmodel.model.checks import check_choice, check_flag, check_multiple, check_size
-from perfmodel.model.pieces import Piece, Pieces, check_pieces, matrix, vector
+from perfmodel.model.pieces import (
+    Piece,
+    Pieces,
+    check_choice,
+    check_flag,
+    check_multiple,
+    check_pieces,
+    check_size,
+    matrix,
+    vector,
+)
 
 ATTENTION_KINDS = ("full", "sliding", "chunked", "mla")
 QK_NORM_SCOPES = ("head", "whole", "keys", "none")

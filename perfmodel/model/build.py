@@ -15,7 +15,6 @@ from perfmodel.model.attention import (
     CompressionSpec,
     IndexerSpec,
 )
-from perfmodel.model.checks import LAYER_LIMIT, check_size
 from perfmodel.model.layers import (
     NORMS,
     LayerParameters,
@@ -27,7 +26,7 @@ from perfmodel.model.layers import (
     norm_parameters,
 )
 from perfmodel.model.mlp import ACTIVATIONS, MLP_KINDS, MlpSpec
-from perfmodel.model.pieces import Piece
+from perfmodel.model.pieces import LAYER_LIMIT, Piece, check_size
 from perfmodel.model.recurrence import RecurrenceSpec, ShortConvolutionSpec
 from perfmodel.model.spec import POSITION_EMBEDDINGS, ModelSpec
 from perfmodel.model.tower import TowerSpec

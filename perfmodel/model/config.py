@@ -18,10 +18,10 @@ from perfmodel.base.errors import ModelError, did_you_mean
 from perfmodel.base.files import JsonWords, parse_json, user_path
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.config_keys import ConfigKeys
-from perfmodel.model.page_model import model_from_page
 from perfmodel.model.pages import (
     Page,
     class_facts,
+    model_from_page,
     page,
     page_names,
     resolved,

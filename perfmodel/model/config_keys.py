@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from perfmodel.base.errors import ModelError
-from perfmodel.model.checks import SIZE_LIMIT, check_flag, check_size
 from perfmodel.model.formula import Absent
+from perfmodel.model.pieces import SIZE_LIMIT, check_flag, check_size
 
 # A key that is one of these, or holds one of the fragments, changes what a layer
 # computes. A family that covers it reads it; any other family refuses it.

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 from perfmodel.base.errors import ModelError
 from perfmodel.model.attention import AttentionSpec
-from perfmodel.model.checks import check_choice, check_flag, check_size
 from perfmodel.model.mlp import MlpSpec
 from perfmodel.model.pieces import (
     Piece,
     Pieces,
+    check_choice,
+    check_flag,
     check_pieces,
+    check_size,
     matrix,
     vector,
 )

@@ -8,8 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfmodel.base.errors import ModelError
-from perfmodel.model.checks import check_at_most, check_choice, check_flag, check_size
-from perfmodel.model.pieces import Piece, Pieces, check_pieces, matrix, vector
+from perfmodel.model.pieces import (
+    Piece,
+    Pieces,
+    check_at_most,
+    check_choice,
+    check_flag,
+    check_pieces,
+    check_size,
+    matrix,
+    vector,
+)
 
 MLP_KINDS = ("dense", "moe")
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu", "relu2", "quick_gelu", "xielu", "tanh")

@@ -19,8 +19,8 @@ from typing import Any
 from perfmodel.base.errors import ModelError, did_you_mean
 from perfmodel.model.adapters import AdapterSpec
 from perfmodel.model.build import ModelSpec
-from perfmodel.model.checks import check_choice
 from perfmodel.model.config import model_from_config, read_config
+from perfmodel.model.pieces import check_choice
 
 # Parts of published names that leave the architecture as it is; four digits are a date.
 _VARIANT = re.compile(r"-(hf|instruct|it|chat|base|pt|bf16|fp8|\d{4})(?=-|$)")

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perfmodel.base.errors import ModelError
-from perfmodel.model.checks import check_choice, check_size
-from perfmodel.model.pieces import Piece
+from perfmodel.model.pieces import Piece, check_choice, check_size
 
 if TYPE_CHECKING:
     from perfmodel.model.layers import LayerSpec

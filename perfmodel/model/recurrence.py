@@ -8,8 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfmodel.model.checks import check_choice, check_flag, check_multiple, check_size
-from perfmodel.model.pieces import Piece, Pieces, check_pieces, matrix, vector
+from perfmodel.model.pieces import (
+    Piece,
+    Pieces,
+    check_choice,
+    check_flag,
+    check_multiple,
+    check_pieces,
+    check_size,
+    matrix,
+    vector,
+)
 
 RECURRENCE_KINDS = ("gated_delta", "kimi_delta", "mamba2", "mamba1", "lightning")
 

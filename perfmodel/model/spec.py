@@ -10,7 +10,6 @@ from perfmodel.base.errors import ModelError
 from perfmodel.base.notebook import facts_html
 from perfmodel.base.units import counted, format_si
 from perfmodel.model.adapters import AdapterSpec, check_targets, fitted
-from perfmodel.model.checks import check_choice, check_flag, check_size
 from perfmodel.model.describe import describe_layer
 from perfmodel.model.layers import (
     LayerSpec,
@@ -19,7 +18,16 @@ from perfmodel.model.layers import (
     norm_parameters,
     stream_gates,
 )
-from perfmodel.model.pieces import Pieces, check_pieces, matrix, parameters_of, vector
+from perfmodel.model.pieces import (
+    Pieces,
+    check_choice,
+    check_flag,
+    check_pieces,
+    check_size,
+    matrix,
+    parameters_of,
+    vector,
+)
 from perfmodel.model.quantization import PLACES, QuantizationSpec, weight_bytes
 from perfmodel.model.tower import TowerSpec
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perfmodel.base.precisions import ATTENTION_PRECISIONS, FORMATS
+from perfmodel.base.precisions import CACHE_FORMATS, FORMATS
 from perfmodel.model.attention import AttentionSpec
-from perfmodel.model.checks import check_choice, check_size
 from perfmodel.model.layers import LayerSpec, Mixer
+from perfmodel.model.pieces import check_choice, check_size
 from perfmodel.model.recurrence import RecurrenceSpec
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def sequence_state(model: ModelSpec, tokens: int, precision: str = "bf16") -> Se
         Length of the sequence; of an encoder-decoder that of both.
     precision : str
         Format of cached keys and values, one of
-        `perfmodel.base.precisions.ATTENTION_PRECISIONS`.
+        `perfmodel.base.precisions.CACHE_FORMATS`.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def sequence_state(model: ModelSpec, tokens: int, precision: str = "bf16") -> Se
     >>> sequence_state(load_model("llama-3.1-8b"), 8192).per_token
     131072.0
     """
-    check_choice("precision", precision, ATTENTION_PRECISIONS)
+    check_choice("precision", precision, CACHE_FORMATS)
     check_size("tokens", tokens)
     element = FORMATS[precision].bytes
     first = beyond = cache = recurrent = 0.0

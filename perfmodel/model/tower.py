@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfmodel.base.errors import ModelError
-from perfmodel.model.checks import check_flag, check_size
 from perfmodel.model.layers import (
     LayerSpec,
     active_layer_parameters,
     layer_parameters,
     norm_parameters,
 )
-from perfmodel.model.pieces import Pieces, check_pieces, parameters_of
+from perfmodel.model.pieces import Pieces, check_flag, check_pieces, check_size, parameters_of
 
 
 @dataclass(frozen=True, slots=True)

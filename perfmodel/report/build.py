@@ -122,6 +122,8 @@ def check_page_path(output: str | Path) -> Path:
 def page_html(
     found: Mapping[str, Any] | None,
     *,
+    start: str = START,
+    theme: str = "",
     policy: str = POLICY,
     controls: str = "",
     style: str = "",
@@ -132,8 +134,12 @@ def page_html(
     Parameters
     ----------
     found : mapping or None
-        What `perfmodel.report.document.document` returned; None for a page that gets its documents
-        later, by ``perfmodel.load(document)``.
+        What `perfmodel.report.document.document` returned, or a described figure; None for a page
+        that gets its documents later, by ``perfmodel.load(document)``.
+    start : str
+        The module that shows it; `single` shows a figure (`perfmodel.report.plots.figure.Plot`).
+    theme : {"", "light", "dark"}
+        Colours, whatever the reader's system prefers.
     policy : str
         Its content security policy.
     controls, style, script : str
@@ -146,15 +152,15 @@ def page_html(
         HTML. The same document gives the same text.
     """
     data = "" if found is None else _embedded(found)
-    title = "perfmodel" if found is None else str(found["title"])
+    title = "perfmodel" if found is None else str(found["title"]) or f"perfmodel: {found['kind']}"
     holes = {
         "policy": html.escape(policy, quote=True),
         "title": html.escape(title),
         "style": _read("page.css") + style,
         "controls": controls,
         "data": data,
-        "d3": _read("d3.min.js"),
-        "script": program() + script,
+        "theme": f' data-theme="{theme}"' if theme else "",
+        "script": program(start) + script,
     }
     return _HOLE.sub(lambda match: holes[match[1]], _read("page.html"))
 
@@ -168,11 +174,11 @@ def _embedded(found: Mapping[str, Any]) -> str:
 
 
 @functools.cache
-def program() -> str:
-    """Return the page's modules as one script, each in a scope of its own after what it imports."""
+def program(start: str = START) -> str:
+    """Return a module and those that it needs as one script, each in a scope of its own."""
     sources: dict[str, str] = {}
     imports: dict[str, list[str]] = {}
-    waiting = [START]
+    waiting = [start]
     while waiting:
         name = waiting.pop()
         if name not in sources:
@@ -180,13 +186,15 @@ def program() -> str:
             imports[name] = [it for _, it in _IMPORT.findall(sources[name])]
             waiting += imports[name]
     order = graphlib.TopologicalSorter({name: sorted(imports[name]) for name in sorted(sources)})
-    return '"use strict";\n' + "\n".join(_scoped(it, sources[it]) for it in order.static_order())
+    return '"use strict";\n' + "\n".join(
+        _scoped(it, sources[it], last=it == start) for it in order.static_order()
+    )
 
 
-def _scoped(name: str, source: str) -> str:
+def _scoped(name: str, source: str, last: bool) -> str:
     """Return a module as a constant that holds what it exports; the last one runs as it is."""
     body = _EXPORT.sub("", _IMPORT.sub(r"const \1 = $\2;", source))
-    if name == START:
+    if last:
         return body
     exports = ", ".join(_EXPORT.findall(source))
     return f"const ${name} = (() => {{\n{body}\nreturn {{ {exports} }};\n}})();"

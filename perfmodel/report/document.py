@@ -22,7 +22,7 @@ is the rows of one kind of results:
 ``exact``
     ``{rows, columns}``: numbers as the results have them, of some rows, or of all (`rows` null).
 ``pictures``
-    Row -> the passes of its pipeline (`pictures.pipeline_picture`).
+    Row -> the passes of its pipeline (`timelines.pipeline.drawn_pipeline`).
 ``rank``, ``judged``, ``answer``, ``trades``, ``axes``, ``table``, ``waterfalls``, ``bands``,
 ``limits``, ``map``, ``heading``, ``command``
     What is shown at first (`kinds.Kind`); `judged`: whether less or more of a figure is better.
@@ -39,11 +39,11 @@ import numpy as np
 
 from perfmodel._version import __version__
 from perfmodel.base.errors import DataError
-from perfmodel.report.kept import columns_of, selected, spoken
 from perfmodel.report.kinds import SERVING, SLOWEST_FIRST, TRAINING, title_of
-from perfmodel.report.pictures import pipeline_picture
+from perfmodel.report.packing import columns_of, selected, spoken
 from perfmodel.report.population import Population, joined
 from perfmodel.report.sources import Source, distinct, opened
+from perfmodel.report.timelines.pipeline import drawn_pipeline
 from perfmodel.store import results
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ def _pictures(sources: Sequence[Source], part: Population, rank: str, most: int)
         table = sources[int(files[row])].table
         assert table is not None
         (line,) = results.rows(table, part.flat[[row]])
-        picture = pipeline_picture(table, line)
+        picture = drawn_pipeline(table, line)
         size = len(json.dumps(picture))
         if picture is not None and size <= room:
             found[str(row)] = picture

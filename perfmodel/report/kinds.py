@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from perfmodel.base import serving_variables, variables
-from perfmodel.base.variables import RATE
+from perfmodel.kernels import variables
+from perfmodel.kernels.serving import variables as serving_variables
+from perfmodel.kernels.variables import RATE
 from perfmodel.wafer import variables as wafer_variables
 
 Pairs = tuple[tuple[str, str], ...]
@@ -281,26 +282,19 @@ SLOWEST_FIRST = frozenset({"absolute_error", "wall_time", "busy_time"})
 """Ranked from the largest: not because that is good, but because that is what one looks for."""
 
 TITLES: Mapping[str, str] = {
-    RATE: "tokens/s per device",
-    _USER: "tokens/s per user",
-    "total_tokens_per_second_per_device": "all tokens/s per device",
-    "tokens_per_second": "tokens/s of a user",
-    "mesh_tokens_per_second": "tokens/s of a mesh",
-    "model_flops_utilization": "MFU",
-    "model_flops_utilization_non_causal": "MFU, full-square attention",
-    "hardware_flops_utilization": "HFU",
-    "memory_total": "memory",
-    "memory_high": "memory, 90th percentile",
-    "step_time_low": "step time, 10th percentile",
-    "step_time_high": "step time, 90th percentile",
+    **{
+        name: item.title
+        for table in (variables, serving_variables, wafer_variables)
+        for name, item in table.VARIABLES.items()
+        if item.title
+    },
     "time_to_first_token_mean": "time to first token",
     "time_to_first_token_p95": "time to first token, p95",
     "time_per_output_token_mean": "time per output token",
     "request_time_mean": "request time",
-    "cost_per_token": "cost per million tokens",
+    "cost_per_token": variables.COSTS["cost_per_token"].title,
     "global_batch_size": "global batch",
     "micro_batch_size": "micro-batch",
-    "fits": "fits in memory",
     "communication_share": "exposed communication",
     "bubble_share": "pipeline bubble, share",
     "absolute_error": "absolute error",

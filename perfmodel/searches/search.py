@@ -23,11 +23,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfmodel.base.errors import DataError
 from perfmodel.base.table import Table
-from perfmodel.base.variables import RATE, SEARCHED_BY
+from perfmodel.kernels.variables import RATE, SEARCHED_BY
 from perfmodel.searches.search_run import SearchRun
 from perfmodel.software.framework import Framework
-from perfmodel.store.ranked import Ranked
-from perfmodel.store.results import LARGER_IS_BETTER, best, check_top
+from perfmodel.store.results import LARGER_IS_BETTER, Ranked, best, check_top
 from perfmodel.strategy.factors import Space, strategy_space
 from perfmodel.sweeps.several import combinations, named, none_possible
 
@@ -141,7 +140,7 @@ def search(
     top : int
         How many.
     by : str
-        One of `perfmodel.base.variables.SEARCHED_BY`.
+        One of `perfmodel.kernels.variables.SEARCHED_BY`.
     safe : bool
         A strategy fits where the 90th percentile of its memory does.
     seconds : float, optional
@@ -214,7 +213,7 @@ def search_spaces(
     top : int
         How many.
     by : str
-        One of `perfmodel.base.variables.SEARCHED_BY`.
+        One of `perfmodel.kernels.variables.SEARCHED_BY`.
     safe : bool
         As of `perfmodel.store.results.decide_safely`.
     seconds : float, optional

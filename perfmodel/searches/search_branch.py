@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.table import Table
-from perfmodel.base.variables import RATE
+from perfmodel.kernels.variables import RATE
 from perfmodel.operations.flops import model_flops_per_token
 from perfmodel.operations.uncertainty import memory_width
 from perfmodel.software.framework import Framework

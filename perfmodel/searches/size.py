@@ -11,14 +11,13 @@ import numpy as np
 
 from perfmodel.base.columns import Flags, Floats, Integers
 from perfmodel.base.errors import StrategyError, did_you_mean
-from perfmodel.base.serving_variables import ALIASES, ROW_VARIABLES, VARIABLES
+from perfmodel.kernels.serving.variables import ALIASES, ROW_VARIABLES, VARIABLES
 from perfmodel.model.presets import load_model
 from perfmodel.serving.enumerate import load_grid, serving_grid
 from perfmodel.serving.grid import DeploymentGrid, LoadGrid
 from perfmodel.serving.project import Prepared, close, context_too_long, prepare
 from perfmodel.serving.rules import worker_devices
-from perfmodel.store.ranked import Ranked
-from perfmodel.store.results import LARGER_IS_BETTER, rows
+from perfmodel.store.results import LARGER_IS_BETTER, Ranked, rows
 from perfmodel.sweeps.serving import serve_table
 from perfmodel.sweeps.sweep import hardware_rows
 

@@ -15,6 +15,8 @@ from perfmodel.serving.fields import (
     DEPLOYMENT_FIELD_BY_NAME,
     ENGINE_LIMITS,
     LOAD_FIELD_BY_NAME,
+    UNSET,
+    is_stated,
 )
 from perfmodel.serving.grid import DeploymentGrid, LoadGrid, check_loads, engines_of
 from perfmodel.serving.rules import (
@@ -176,7 +178,7 @@ def load_grid(**axes: Any) -> LoadGrid:
     parts = []
     for own, other in (("concurrency", "arrival_rate"), ("arrival_rate", "concurrency")):
         if own in given or not {own, other} & given.keys():
-            only = {**every, other: np.zeros(1)}
+            only = {**every, other: np.full(1, float(UNSET))}
             parts.append(axis_product(only, "combinations", COLUMN_BYTES))
     columns = {name: np.concatenate([part[name] for part in parts]) for name in LOAD_FIELD_BY_NAME}
     prefix = columns["prefix"]
@@ -255,7 +257,7 @@ def _sensible_pools(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]
         first &= columns[name] == columns[name][0]
     kept = {name: column[~alone | first] for name, column in columns.items()}
     for name in POOL_FIELDS:
-        kept[name] = np.where(kept["prefill_workers"] == 0, 0, kept[name])
+        kept[name] = np.where(kept["prefill_workers"] == 0, UNSET, kept[name])
     return kept
 
 
@@ -271,10 +273,11 @@ def _resolve(
     """
     for name in ENGINE_LIMITS:
         own = np.array([getattr(item, name) for item in engines])[columns["engine"]]
-        columns[name] = np.where(columns[name] == 0, own, columns[name])
+        columns[name] = np.where(is_stated(columns, name), columns[name], own)
     apart = columns["prefill_workers"] > 0
     for name, pool in zip(DEGREES, POOL_FIELDS, strict=True):
-        columns[pool] = np.where(apart & (columns[pool] == 0), columns[name], columns[pool])
+        as_decode = apart & ~is_stated(columns, pool)
+        columns[pool] = np.where(as_decode, columns[name], columns[pool])
     drafting = columns["draft_length"] > 0
     if drafting.any() and not acceptance_given:
         raise StrategyError("acceptance: a value is needed where tokens are drafted")

@@ -7,11 +7,12 @@ what runs where; a *load* is what it is asked to do.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, Protocol
 
 from perfmodel.base.precisions import (
     ACTIVATION_FORMATS,
     AS_STATED,
-    ATTENTION_PRECISIONS,
+    CACHE_FORMATS,
     WEIGHT_FORMATS,
 )
 from perfmodel.strategy.fields import StrategyField
@@ -25,7 +26,7 @@ DEGREES = (
 """Degrees of a worker; those of a prefill worker have ``prefill_`` ahead."""
 
 ENGINE_LIMITS = ("token_budget", "max_sequences", "block_tokens", "memory_share")
-"""Fields whose 0 means the engine's value."""
+"""Fields whose value is the engine's where none is stated."""
 
 
 def _pool(name: str, option: str, text: str) -> StrategyField:
@@ -69,7 +70,7 @@ DEPLOYMENT_FIELDS: tuple[StrategyField, ...] = (
         "choice",
         "bf16",
         "format of keys and values",
-        ATTENTION_PRECISIONS,
+        CACHE_FORMATS,
     ),
     StrategyField(
         "token_budget",
@@ -198,3 +199,55 @@ ALIASES: Mapping[str, str] = {
     if item.option.replace("-", "_") != item.name
 }
 """Short spellings, as on the command line: "isl" for "input_length"."""
+
+
+class Columns(Protocol):
+    """Columns by name: of a grid, a mapping, or the values of one row."""
+
+    def __getitem__(self, name: str, /) -> Any: ...
+
+
+UNSET = 0
+"""What stands in a column of one of `WHERE_UNSET` where nothing is stated; never its value."""
+
+WHERE_UNSET: Mapping[str, str] = {
+    **dict.fromkeys(ENGINE_LIMITS, "the engine's"),
+    **dict.fromkeys((f"prefill_{name}" for name in DEGREES), "as of a decode worker"),
+    "concurrency": "an open loop",
+    "arrival_rate": "a closed loop",
+    "rounds": "so many that the start does not count",
+}
+"""Field that may be left unstated -> what holds then. The 0 of other fields is a value."""
+
+
+def is_stated(columns: Columns, name: str) -> Any:
+    """Whether a field of `WHERE_UNSET` is stated: a mask for columns, a bool for one row.
+
+    Raises
+    ------
+    KeyError
+        A field that always has a value.
+    """
+    if name not in WHERE_UNSET:
+        raise KeyError(f"field {name!r} always has a value; 0 is one")
+    return columns[name] != UNSET
+
+
+def is_closed_loop(loads: Columns) -> Any:
+    """Whether clients keep requests under way (closed loop); else requests arrive at a rate.
+
+    Parameters
+    ----------
+    loads : mapping of str to ndarray or scalar, or LoadGrid
+        Columns of loads, or one row.
+
+    Returns
+    -------
+    ndarray of bool, or bool
+
+    Examples
+    --------
+    >>> is_closed_loop({"concurrency": 8, "arrival_rate": 0})
+    True
+    """
+    return is_stated(loads, "concurrency")

@@ -16,7 +16,12 @@ from numpy.typing import NDArray
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.notebook import facts_html
-from perfmodel.serving.fields import DEPLOYMENT_FIELD_BY_NAME, LOAD_FIELD_BY_NAME
+from perfmodel.serving.fields import (
+    DEPLOYMENT_FIELD_BY_NAME,
+    LOAD_FIELD_BY_NAME,
+    is_closed_loop,
+    is_stated,
+)
 from perfmodel.serving.layouts import LAYOUT_FIELDS, Layouts
 from perfmodel.serving.rules import deployment_devices, prefill_columns
 from perfmodel.strategy.distinct import distinct_keys
@@ -160,6 +165,12 @@ class LoadGrid:
     def __getitem__(self, name: str) -> NDArray[Any]:
         return self.columns[name]
 
+    @property
+    def is_closed_loop(self) -> NDArray[np.bool_]:
+        """Whether clients keep requests under way, not a rate of arrivals; shape (loads,)."""
+        closed: NDArray[np.bool_] = is_closed_loop(self.columns)
+        return closed
+
     def row(self, index: int) -> dict[str, Any]:
         """Return one load, for printing."""
         return {
@@ -175,9 +186,9 @@ class LoadGrid:
         """Return the loads as kernels take them."""
         from perfmodel.kernels.serving.tables import Loads
 
-        rounds = self.columns["rounds"]
         named = {"request_rate": self.columns["arrival_rate"]}
-        named["rounds"] = np.where(rounds > 0, rounds, np.inf)
+        rounds = is_stated(self.columns, "rounds")
+        named["rounds"] = np.where(rounds, self.columns["rounds"], np.inf)
         columns = (named.get(name, self.columns.get(name)) for name in Loads._fields)
         return Loads(*(np.ascontiguousarray(column, np.float64) for column in columns))
 
@@ -190,7 +201,7 @@ def check_loads(columns: Mapping[str, NDArray[Any]]) -> None:
     StrategyError
         Neither concurrency nor rate, or both; a prefix that is no part of the prompt.
     """
-    closed, opened = columns["concurrency"] > 0, columns["arrival_rate"] > 0
+    closed, opened = is_closed_loop(columns), is_stated(columns, "arrival_rate")
     if (closed & opened).any():
         raise StrategyError(
             "a load has a concurrency (closed loop) or a rate (open loop), not both"

@@ -10,11 +10,11 @@ import numpy as np
 from perfmodel.base.columns import Integers
 from perfmodel.base.precisions import ACTIVATION_FORMATS as ACTIVATION_FORMATS
 from perfmodel.base.precisions import AS_STATED as AS_STATED
-from perfmodel.base.precisions import ATTENTION_PRECISIONS
+from perfmodel.base.precisions import CACHE_FORMATS
 from perfmodel.base.precisions import WEIGHT_FORMATS as WEIGHT_FORMATS
 from perfmodel.software.engine import Engine
 
-KV_FORMATS = ATTENTION_PRECISIONS
+KV_FORMATS = CACHE_FORMATS
 
 LAYOUT_FIELDS = (
     "engine",

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from perfmodel.serving.fields import is_closed_loop
+
 LIMITS: Mapping[str, str] = {
     "cache": "requests wait for room in the cache; more devices per worker, shorter requests or "
     "--kv-precision fp8 let more of them run",
@@ -29,7 +31,7 @@ def limit_of(row: Mapping[str, Any]) -> str:
     A rank's share of the requests under way against what its blocks hold, each request halfway
     through its answer, and against the sequences that it runs at most.
     """
-    if not row["concurrency"]:
+    if not is_closed_loop(row):
         return "rate"
     ranks = row["workers"] * row["attention_data_parallel"]
     clients = row["concurrency"] / ranks

@@ -11,7 +11,9 @@ import numpy as np
 
 from perfmodel.base.columns import Floats
 from perfmodel.base.errors import StrategyError
+from perfmodel.base.precisions import FORMATS, WIDE_BYTES, cache_rule
 from perfmodel.compute.attention import attention_times
+from perfmodel.compute.attention_device import check_cache
 from perfmodel.compute.indexer import indexer_times
 from perfmodel.compute.narrow_gemm import weight_only_times
 from perfmodel.compute.recurrence import recurrence_times
@@ -89,20 +91,42 @@ def check_served(model: ModelSpec) -> None:
             )
 
 
+def check_cached(model: ModelSpec, hardware: Hardware, engine: Engine, cache: str) -> None:
+    """Refuse a cache that an engine, a device or a model's attention has no kernels for.
+
+    Raises
+    ------
+    StrategyError
+        The format has no rule for its time, or the engine no such cache.
+    HardwareError
+        As of `perfmodel.compute.attention_device.check_cache`.
+    """
+    rule = cache_rule(cache)
+    if rule.engines and engine.engine not in rule.engines:
+        raise StrategyError(
+            f"engine {engine.name} has no cache in {cache}; possible with "
+            f"{' or '.join(rule.engines)}"
+        )
+    specs = [spec for layer in model.layer_kinds()[0] for spec in layer.attentions]
+    kinds = {"sparse" if x.sparse else "latent" if x.kind == "mla" else "grouped" for x in specs}
+    check_cache(hardware, cache, sorted(kinds))
+
+
 def mixer_formats(
     hardware: Hardware, engine: Engine, cache: str, weights: ProductFormat, *, prefill: bool
 ) -> MixerFormats:
     """Return in which formats an engine runs mixers over a cache of a format."""
     rates = hardware.device.peak_flops
     wide = "bf16" if "bf16" in rates else "fp16"
-    narrow = cache == "fp8" and "fp8" in rates
-    if cache != "fp8":
+    rule = cache_rule(cache)
+    narrow = rule.products in rates
+    if FORMATS[cache].bytes >= WIDE_BYTES:
         cache = wide
-    if prefill and engine.wide_prefill:
+    elif prefill and engine.wide_prefill and not rule.own_products:
+        cache = wide if narrow else cache
         narrow = False
-        cache = wide if "fp8" in rates else cache
     library = engine.engine if engine.engine == "trtllm" else ""
-    return MixerFormats(wide, "fp8" if narrow else wide, cache, library, weights)
+    return MixerFormats(wide, rule.products if narrow else wide, cache, library, weights)
 
 
 def decode_times(hardware: Hardware, mixer: Mixer, formats: MixerFormats, calls: Calls) -> Floats:

@@ -10,7 +10,7 @@ import numpy as np
 
 from perfmodel.base.collectives import COLLECTIVES
 from perfmodel.base.columns import Floats
-from perfmodel.base.precisions import QUANTISED
+from perfmodel.base.precisions import FORMATS, QUANTISED
 from perfmodel.compute.narrow_gemm import weight_only_times
 from perfmodel.compute.stream import quantise_times, stream_times
 from perfmodel.kernels.serving.tables import ATTENTION, COMMUNICATION, MATRICES, OTHER, PARTS
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
 
 WIDE = ProductFormat("bf16", 2.0)
-
-SEPARATE_CASTS = ("fp8_block", "int8", "nvfp4", "mxfp8")
-"""Formats whose scales no kernel ahead finds (``per_token_group_quant_fp8``, ``fp4_quantize``)."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +151,7 @@ def _products(
         )
     found = (times[inverse] * count).reshape(-1, size).sum(axis=0)
     none = np.zeros(size)
-    fused = engine.fused_casts and product.products not in SEPARATE_CASTS
+    fused = engine.fused_casts and not FORMATS[product.products].separate_cast
     if product.products not in QUANTISED or fused:
         return found, none, none
     casts = quantise_times(hardware, product.products, m * batch, k, cached=0.5).time

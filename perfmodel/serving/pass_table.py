@@ -10,6 +10,7 @@ import numpy as np
 
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import StrategyError
+from perfmodel.base.precisions import FORMATS
 from perfmodel.compute.routing import Routing
 from perfmodel.kernels.serving.tables import (
     ATTENTION,
@@ -291,7 +292,7 @@ def layer_items(
     layer = group.layer
     part = Part("layer", "layer", layer)
     found = list(served_operations(model, part, keys, machine_of(hardware)))
-    element = 1.0 if recipe.cache == "fp8" else 2.0
+    element = FORMATS[recipe.cache].bytes
     for spec in layer.attentions:
         found += [append_operation(spec, keys, element), *norm_sums(spec, keys)]
     apart = _norms_apart(model, recipe, keys, hardware)

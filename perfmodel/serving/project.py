@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from perfmodel.base.columns import Flags, Floats, Integers
 from perfmodel.base.errors import HardwareError, StrategyError, did_you_mean
 from perfmodel.serving.grid import DeploymentGrid, LoadGrid
-from perfmodel.serving.layouts import ACTIVATION_FORMATS, AS_STATED, Layouts
+from perfmodel.serving.layouts import ACTIVATION_FORMATS, AS_STATED, KV_FORMATS, Layouts
 from perfmodel.serving.memory import DeploymentMemory, deployment_memory
+from perfmodel.serving.mixers import check_cached
 from perfmodel.serving.pass_table import pass_tables
 from perfmodel.serving.rules import (
     CONTEXT_TOO_LONG,
@@ -173,8 +174,9 @@ def prepare(
 ) -> Prepared:
     """Return passes, limits and memory of deployments on one device; as `project_points`."""
     layouts, layout, second = grid.layouts()
-    memory = deployment_memory(grid, layouts, layout, hardware)
     device = prefill_hardware or hardware
+    _check_caches(grid, (hardware,) if device is hardware else (hardware, device))
+    memory = deployment_memory(grid, layouts, layout, hardware)
     prefill_memory = None
     status = grid.status.astype(np.int8)
     _mark(status, unsupported(grid, hardware), PRECISION_UNSUPPORTED)
@@ -206,10 +208,18 @@ def prepare(
 
 def _check_method(method: str, grid: DeploymentGrid, loads: LoadGrid) -> None:
     """Refuse what only the closed form answers."""
-    if (loads["arrival_rate"] > 0).any():
+    if not loads.is_closed_loop.all():
         raise StrategyError(f"method '{method}' takes a concurrency, not a rate of arrivals")
     if grid["prefill_workers"].any():
         raise StrategyError(f"method '{method}' takes one pool; some deployments have two")
+
+
+def _check_caches(grid: DeploymentGrid, devices: Sequence[Hardware]) -> None:
+    """Refuse caches in formats for which an engine, a device or the model has no kernels."""
+    for code in np.unique(grid["engine"] * len(KV_FORMATS) + grid["kv_precision"]).tolist():
+        engine, cache = divmod(code, len(KV_FORMATS))
+        for device in devices:
+            check_cached(grid.model, device, grid.engines[engine], KV_FORMATS[cache])
 
 
 def _mark(status: NDArray[np.int8], broken: Flags, code: int) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Flags, Integers
 from perfmodel.model.spec import ModelSpec
-from perfmodel.serving.fields import DEGREES
+from perfmodel.serving.fields import DEGREES, is_stated
 from perfmodel.strategy.rules import head_counts, mlps_of
 
 Columns = Mapping[str, NDArray[Any]]
@@ -44,8 +44,10 @@ def worker_devices(c: Columns) -> Integers:
 
 def prefill_columns(c: Columns) -> dict[str, NDArray[Any]]:
     """Return the columns as a prefill worker has them; as a decode worker where there is none."""
-    own = {name: c[f"prefill_{name}"] for name in DEGREES}
-    return dict(c) | {name: np.where(own[name] > 0, own[name], c[name]) for name in DEGREES}
+    own = {name: f"prefill_{name}" for name in DEGREES}
+    return dict(c) | {
+        name: np.where(is_stated(c, pool), c[pool], c[name]) for name, pool in own.items()
+    }
 
 
 def deployment_devices(c: Columns) -> NDArray[np.float64]:

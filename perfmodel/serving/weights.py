@@ -103,10 +103,10 @@ def place_formats(
 def _kept(model: ModelSpec, weights: str) -> frozenset[str]:
     """Return places that a given format leaves out.
 
-    Latent attention stays in 16 bits beside 4-bit weights (NVIDIA's DeepSeek-R1-FP4 and
+    Latent attention stays in 16 bits beside weights of 4 bits (NVIDIA's DeepSeek-R1-FP4 and
     Kimi-K2-Thinking-NVFP4 exclude ``self_attn``, as Kimi-K2-Thinking's own int4 does).
     """
-    if weights not in ("int4", "mxfp4", "nvfp4"):
+    if weights == AS_STATED or weight_bytes(weights) >= 1.0:
         return frozenset()
     latent = any(x.kind == "mla" for layer in model.layer_kinds()[0] for x in layer.attentions)
     return frozenset(("attention",)) if latent else frozenset()

@@ -22,7 +22,7 @@ SPELLINGS = {"tensorrt-llm": "trtllm", "trt-llm": "trtllm", "tensorrt_llm": "trt
 ADMISSIONS = ("guaranteed_no_evict", "preemption", "estimate")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
     """What a serving engine does beside the operations that mathematics asks for."""
 

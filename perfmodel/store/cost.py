@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from perfmodel.base.errors import DataError, HardwareError, did_you_mean
 from perfmodel.base.memory import check_memory
 from perfmodel.base.provenance import record_of
-from perfmodel.base.serving_variables import TIME_COMPONENTS
 from perfmodel.base.table import Column, Table
-from perfmodel.store.numbers import or_single
+from perfmodel.kernels.serving.variables import TIME_COMPONENTS
+from perfmodel.store.netcdf import or_single
 from perfmodel.store.subject import SERVING, subject_of
 from perfmodel.training import cost
 
@@ -77,7 +77,7 @@ def add_cost(
     Returns
     -------
     xarray.Dataset or Table
-        As was given, with the variables of `perfmodel.base.variables.COST_VARIABLES` that were
+        As was given, with the variables of `perfmodel.kernels.variables.COST_VARIABLES` that were
         asked for, over the dimensions of the results; NaN where a price or a power is not known.
         The attribute ``cost`` holds, as JSON, what was assumed (see `assumptions`).
 

@@ -10,16 +10,16 @@ import xarray as xr
 
 from perfmodel.base.errors import DataError
 from perfmodel.base.table import Table
-from perfmodel.base.variables import RATE
+from perfmodel.kernels.variables import RATE
 from perfmodel.store import cost, results
 from perfmodel.store.difference import difference
-from perfmodel.store.scaling import scaling
+from perfmodel.store.results import scaling
 from perfmodel.store.subject import TRAINING, subject_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from perfmodel.store.ranked import Ranked
+    from perfmodel.store.results import Ranked
 
 
 @xr.register_dataset_accessor("perfmodel")

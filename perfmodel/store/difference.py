@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError
-from perfmodel.base.variables import COSTS, VARIABLES
+from perfmodel.kernels.variables import COSTS, VARIABLES
 from perfmodel.store.results import LARGER_IS_BETTER, OF_ALL, as_table
 from perfmodel.strategy.fields import FIELDS
 
@@ -39,7 +39,7 @@ class Change:
     Attributes
     ----------
     name : str
-        As in `perfmodel.base.variables`.
+        As in `perfmodel.kernels.variables`.
     a, b : float
         Before and after, in its units.
     """

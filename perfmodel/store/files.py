@@ -21,7 +21,7 @@ from perfmodel.base.columns import plain_values
 from perfmodel.base.errors import DataError
 from perfmodel.base.files import TEMPORARIES, atomic_path, check_writable, user_path
 from perfmodel.base.table import Column, Index, Table, flags, from_xarray
-from perfmodel.base.variables import COSTS, VARIABLES
+from perfmodel.kernels.variables import COSTS, VARIABLES
 from perfmodel.store.netcdf import ENCODING, read_positions, write_netcdf
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import numpy as np
 
 from perfmodel.base.errors import DataError
 from perfmodel.base.table import Column, Table, flags
-from perfmodel.base.variables import VARIABLES
+from perfmodel.kernels.variables import VARIABLES
 from perfmodel.model.attention import AttentionSpec
 from perfmodel.model.layers import LayerSpec
 from perfmodel.model.mlp import MlpSpec

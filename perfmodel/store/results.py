@@ -16,33 +16,56 @@ from perfmodel.base.errors import DataError, HardwareError, did_you_mean
 from perfmodel.base.expression import evaluate_mask
 from perfmodel.base.files import user_path
 from perfmodel.base.table import Column, Table, from_xarray
-from perfmodel.base.variables import RATE
-from perfmodel.store.ranked import Ranked
+from perfmodel.kernels.serving.variables import MEMORY_VARIABLES, ROW_VARIABLES
+from perfmodel.kernels.variables import COST_VARIABLES, RATE, STEP_VARIABLES, larger_is_better
 from perfmodel.store.subject import TRAINING, subject_of
 
 if TYPE_CHECKING:
+    import pandas as pd
     import xarray as xr
 
-# Smaller is better for times and bytes; larger for everything in this set.
-LARGER_IS_BETTER = {
-    "tokens_per_second_per_device",
-    "model_flops_utilization",
-    "model_flops_utilization_non_causal",
-    "hardware_flops_utilization",
-    "goodput",
-    "checkpoint_interval",
-    "failure_interval",
-    "total_tokens_per_second_per_device",
-    "tokens_per_second_per_user",
-    "request_rate",
-    "batch",
-    "utilization",
-    "kv_blocks",
-    "tokens_per_second",
-    "mesh_tokens_per_second",
-    "cache_tokens_row",
-    "cache_tokens_shifted",
-}
+
+class Ranked(list[dict[str, Any]]):
+    """Strategies as dictionaries of plain Python values in SI units, best first.
+
+    Its text, also as HTML in a notebook, shows the fields in which the strategies differ and
+    their main results.
+    """
+
+    def __repr__(self) -> str:
+        return self._shown().to_string() if self else "no strategies"
+
+    def _repr_html_(self) -> str:
+        html: str = self._shown().to_html()
+        return html
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """Return all columns as a `pandas.DataFrame`, numbered from 1."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self), index=range(1, len(self) + 1))
+
+    def _shown(self) -> pd.DataFrame:
+        from perfmodel.store.subject import TRAINING, subjects
+
+        frame = self.to_dataframe()
+        subject = next((one for one in subjects() if one.dims[0] in frame), TRAINING)
+        fields = (*subject.of_all, *subject.fields) if subject is TRAINING else subject.fields
+        differ = [
+            name
+            for name in fields
+            if name not in subject.always and name in frame and frame[name].nunique() > 1
+        ]
+        shown = (*subject.always, *differ, *subject.results)
+        return frame[[name for name in shown if name in frame]]
+
+
+LARGER_IS_BETTER = (
+    larger_is_better((*STEP_VARIABLES, *COST_VARIABLES))
+    | larger_is_better((*ROW_VARIABLES, *MEMORY_VARIABLES))
+    | {"tokens_per_second", "mesh_tokens_per_second", "cache_tokens_row", "cache_tokens_shifted"}
+)
+"""Of all others less is better; the last four are those of `perfmodel.wafer.variables`."""
 # What a table of one problem says once, and one of several for every strategy.
 OF_ALL = TRAINING.of_all
 MOST_NAMED = 20
@@ -444,3 +467,58 @@ def _non_dominated(costs: NDArray[np.float64]) -> NDArray[np.intp]:
             front.append(int(i))
             kept = np.vstack((kept, costs[i]))
     return np.asarray(front, np.intp)
+
+
+GROUPS = ("model", "framework", "hardware", "sequence_length", "precision")
+"""What a curve has one of."""
+
+
+def scaling(
+    results: Table | xr.Dataset, *, where: str | None = None, fitting: bool = True
+) -> Ranked:
+    """Return the best strategy on every number of devices, and how efficient it is.
+
+    Parameters
+    ----------
+    results : xarray.Dataset or Table
+        Of `perfmodel.sweep_several` or ``perfmodel sweep --devices 256,512,1024``.
+    where : str, optional
+        Filter, such as ``"tensor_parallel <= 8"``.
+    fitting : bool
+        Leave out what does not fit in memory.
+
+    Returns
+    -------
+    Ranked
+        One strategy per curve and number of devices, the smallest number first: what has the
+        most tokens per second and device. Beside what `best` gives ``devices``,
+        ``tokens_per_second`` [1/s] and ``scaling_efficiency`` [1]: tokens per second and device
+        over those of the smallest number of devices of the curve. A curve is one model,
+        framework, hardware row, sequence length, precision, and batch (of weak scaling the batch
+        per device).
+
+    Raises
+    ------
+    DataError
+        Malformed filter, results of served models, or nothing that says on how many devices a
+        strategy runs.
+    """
+    table = as_table(results)
+    if subject_of(table) is not TRAINING:
+        raise DataError("scaling compares training steps, and these are none")
+    devices, rate = column(table, "devices"), column(table, RATE)
+    batch = column(table, "global_batch_size").astype(float)
+    if table.attrs.get("scaling") == "weak":
+        batch = batch / devices
+    of_curve = [*(column(table, name) for name in GROUPS), batch]
+    found = Ranked()
+    for curve in grouped(select(table, where, fitting=fitting), of_curve):
+        counts = np.unique(devices[curve])
+        here = (curve[devices[curve] == count] for count in counts)
+        best = rows(table, np.array([part[np.argmax(rate[part])] for part in here], np.intp))
+        for row, count in zip(best, counts.tolist(), strict=True):
+            row["devices"] = count
+            row["tokens_per_second"] = row[RATE] * count
+            row["scaling_efficiency"] = row[RATE] / best[0][RATE]
+        found += best
+    return found

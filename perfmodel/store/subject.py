@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.base import serving_variables
-from perfmodel.base.variables import (
+from perfmodel.base.wings import contributions
+from perfmodel.kernels.serving import variables as serving_variables
+from perfmodel.kernels.variables import (
     COSTS,
     SCHEMA_VERSION,
     TIME_COMPONENTS,
     Variable,
 )
-from perfmodel.base.wings import contributions
 from perfmodel.serving import fields as serving_fields
 from perfmodel.strategy.fields import FIELDS
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.memory import check_memory
-from perfmodel.base.pipelines import SCHEDULE_FACTS
+from perfmodel.base.pipelines import CHUNKED, PLAIN, SCHEDULE_FACTS
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
 from perfmodel.strategy.families import BATCH, Families, joined
@@ -460,7 +460,7 @@ def _complete(row: dict[str, Any], devices: int) -> dict[str, Any]:
     virtual = degrees.pop("virtual_pipeline")
     row.setdefault("data_parallel", max(devices // math.prod(degrees.values()), 1))
     row.setdefault("sequence_parallel", degrees["tensor_parallel"] > 1)
-    row.setdefault("pipeline_schedule", "interleaved" if virtual > 1 else "1f1b")
+    row.setdefault("pipeline_schedule", CHUNKED if virtual > 1 else PLAIN)
     return row
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.columns import Flags, Integers
+from perfmodel.base.pipelines import CODES, PLAIN
 from perfmodel.model.build import ModelSpec
 from perfmodel.strategy.distinct import distinct_keys
 from perfmodel.strategy.enumerate import (
@@ -189,7 +190,7 @@ class Space:
 
 def pairs(columns: Mapping[str, NDArray[Any]]) -> Flags:
     """Tell which layouts have stages on which activations of others may wait."""
-    plain = FIELD_BY_NAME["pipeline_schedule"].choices.index("1f1b")
+    plain = CODES[PLAIN]
     return (columns["pipeline_schedule"] == plain) & (columns["pipeline_parallel"] > 1)
 
 

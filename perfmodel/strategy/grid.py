@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError, did_you_mean
+from perfmodel.base.fields import MOST
 from perfmodel.base.memory import check_memory
 from perfmodel.base.notebook import facts_html
 from perfmodel.strategy.fields import (
@@ -25,7 +26,6 @@ from perfmodel.strategy.fields import (
     FIELDS,
     MAPPING_AXES,
     MAPPINGS,
-    MOST,
     PIPELINE_SCHEDULES,
     RECOMPUTE,
     StrategyField,

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.base.pipelines import CHUNKED, CODES
 from perfmodel.model.build import ModelSpec
-from perfmodel.strategy.fields import PIPELINE_SCHEDULES
 from perfmodel.strategy.grid import StrategyGrid, axis_values
 from perfmodel.strategy.rules import VALID, strategy_status
 
@@ -44,7 +44,7 @@ def virtual_degrees(model: ModelSpec, grid: StrategyGrid) -> list[int]:
     )
     columns = {name: np.repeat(column, virtual.size) for name, column in grid.columns.items()}
     columns["virtual_pipeline"] = virtual
-    columns["pipeline_schedule"][:] = PIPELINE_SCHEDULES.index("interleaved")
+    columns["pipeline_schedule"][:] = CODES[CHUNKED]
     status = strategy_status(columns, model, grid.devices)
     return [int(degree) for degree in virtual[status == VALID]]
 

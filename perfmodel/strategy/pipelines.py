@@ -14,7 +14,7 @@ import functools
 from typing import NamedTuple
 
 from perfmodel.base.errors import StrategyError, did_you_mean
-from perfmodel.base.pipelines import SCHEDULE_FACTS, SCHEDULES, WAVE
+from perfmodel.base.pipelines import NO_GROUPS, SCHEDULE_FACTS, SCHEDULES, WAVE
 from perfmodel.kernels.pipeline.actions import Order
 from perfmodel.kernels.pipeline.link import (
     FINE,
@@ -100,16 +100,18 @@ def named_pipeline(
     if chunks is None:
         chunks = usual_chunks(schedule)
     _check_numbers(schedule, ranks, micro_batches, chunks)
-    grouped = schedule in ("interleaved", "interleaved_zero_bubble")
+    about = SCHEDULE_FACTS[schedule]
     if group_size is not None and group_size < 1:
         raise StrategyError(f"group size {group_size}: at least one micro-batch")
-    group = (group_size or usual_group(ranks, micro_batches)) if grouped else micro_batches
+    group = micro_batches
+    if about.groups != NO_GROUPS:
+        group = group_size or usual_group(ranks, micro_batches)
     if not group:
         raise StrategyError(
             f"{schedule}: {micro_batches} micro-batches make no {micro_batches // ranks} equal "
             f"groups on {ranks} ranks; give the size of a group"
         )
-    numbers = (SCHEDULES.index(schedule), ranks, chunks, micro_batches, group)
+    numbers = (schedule, ranks, chunks, micro_batches, group)
     # Sweeps ask for ever longer ones, of which a few would fill the memory.
     long = ranks * chunks * micro_batches > LONGEST_KEPT
     return _pipeline.__wrapped__(*numbers) if long else _pipeline(*numbers)
@@ -128,21 +130,23 @@ def _check_numbers(schedule: str, ranks: int, micro_batches: int, chunks: int) -
         raise StrategyError(f"{schedule}: a rank has {about.fewest_chunks} {chunk}, not {chunks}")
     if about.even and (ranks % 2 or micro_batches % 2):
         raise StrategyError(
-            f"dualpipe: an even number of ranks and of micro-batches, not {ranks} and "
+            f"{schedule}: an even number of ranks and of micro-batches, not {ranks} and "
             f"{micro_batches}"
         )
     if micro_batches < about.batches_per_stage * ranks:
         raise StrategyError(
-            f"{schedule}: at least two micro-batches per rank, {2 * ranks}, not {micro_batches}"
+            f"{schedule}: at least {about.batches_per_stage} micro-batches per rank, "
+            f"{about.batches_per_stage * ranks}, not {micro_batches}"
         )
 
 
 @functools.lru_cache(maxsize=MOST_PIPELINES)
-def _pipeline(schedule: int, ranks: int, chunks: int, micro_batches: int, group: int) -> Pipeline:
+def _pipeline(schedule: str, ranks: int, chunks: int, micro_batches: int, group: int) -> Pipeline:
     with kernel_work(scheduled_actions=6 * ranks * chunks * micro_batches):
         from perfmodel.kernels.pipeline.orders import make_order
 
-        order = make_order(schedule, ranks, chunks, micro_batches, group)
+        placement = SCHEDULE_FACTS[schedule].placement
+        order = make_order(schedule, placement, ranks, chunks, micro_batches, group)
     return linked_pipeline(order)
 
 

@@ -8,12 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.columns import Flags, Integers
-from perfmodel.base.pipelines import SCHEDULE_FACTS
+from perfmodel.base.pipelines import (
+    CODES,
+    GIVEN_GROUPS,
+    ROUNDS,
+    SCHEDULE_FACTS,
+    TABLE,
+    schedule_facts,
+)
 from perfmodel.base.precisions import PRECISIONS
 from perfmodel.model.build import (
     AttentionSpec,
@@ -24,7 +32,7 @@ from perfmodel.model.build import (
     RecurrenceSpec,
 )
 from perfmodel.strategy.fields import FIELD_BY_NAME, RECOMPUTE_METHODS
-from perfmodel.strategy.grid import CONTEXT_PARALLEL_KINDS, PIPELINE_SCHEDULES, RECOMPUTE
+from perfmodel.strategy.grid import CONTEXT_PARALLEL_KINDS, RECOMPUTE
 from perfmodel.strategy.mapping import cut_expert_groups, cut_shard_sets
 
 Columns = Mapping[str, Integers]
@@ -121,10 +129,29 @@ def _layers(c: Columns, model: ModelSpec, devices: int) -> Flags:
     return c["pipeline_parallel"] * c["virtual_pipeline"] > model.num_layers + 2
 
 
-def _schedule_facts(c: Columns, field: str) -> Integers:
-    """Return a number that `SCHEDULE_FACTS` states, of the schedule of every strategy."""
-    facts = np.array([int(getattr(item, field)) for item in SCHEDULE_FACTS.values()])
-    return facts[c["pipeline_schedule"]]
+def _schedule_facts(c: Columns, fact: str) -> NDArray[Any]:
+    """Return a fact of the schedule of every strategy."""
+    return schedule_facts(fact)[c["pipeline_schedule"]]
+
+
+def _grouped(c: Columns, groups: str) -> Flags:
+    found: Flags = (schedule_facts("groups") == groups)[c["pipeline_schedule"]]
+    return found
+
+
+def _named(**facts: Any) -> str:
+    """List the schedules with such facts."""
+    found = [
+        name
+        for name, item in SCHEDULE_FACTS.items()
+        if all(getattr(item, fact) == value for fact, value in facts.items())
+    ]
+    return " and ".join(filter(None, (", ".join(found[:-1]), *found[-1:])))
+
+
+def _taking(fewest: int, step: int) -> str:
+    """List the schedules with so many chunks a stage."""
+    return _named(fewest_chunks=fewest, chunk_step=step)
 
 
 def fits_chunks(c: Columns) -> Flags:
@@ -153,21 +180,21 @@ def _interleaved_batches(c: Columns, model: ModelSpec, devices: int) -> Flags:
     group = np.where(c["micro_batch_group"] > 0, c["micro_batch_group"], stages)
     rest = batches % group
     broken = ((rest != 0) & (rest < stages)) | (group < stages) | (group > batches)
-    return (c["pipeline_schedule"] == PIPELINE_SCHEDULES.index("interleaved")) & broken
+    return _grouped(c, GIVEN_GROUPS) & broken
 
 
 def _schedule_batches(c: Columns, model: ModelSpec, devices: int) -> Flags:
     batches, stages = _batches(c), c["pipeline_parallel"]
-    even = (_schedule_facts(c, "even") == 1) & ((batches % 2 != 0) | (stages % 2 != 0))
+    even = _schedule_facts(c, "even") & ((batches % 2 != 0) | (stages % 2 != 0))
     # torch's rounds of micro-batches (`ScheduleInterleavedZeroBubble`, `ScheduleInterleaved1F1B`)
-    rounds = c["pipeline_schedule"] == PIPELINE_SCHEDULES.index("interleaved_zero_bubble")
+    rounds = _grouped(c, ROUNDS)
     uneven = rounds & (batches % np.maximum(batches // stages, 1) != 0)
     few = batches < _schedule_facts(c, "batches_per_stage") * stages
     return (stages > 1) & (even | uneven | few)
 
 
 def _table(c: Columns, model: ModelSpec, devices: int) -> Flags:
-    return c["pipeline_schedule"] == PIPELINE_SCHEDULES.index("table")
+    return c["pipeline_schedule"] == CODES[TABLE]
 
 
 def _sequence_parallel(c: Columns, model: ModelSpec, devices: int) -> Flags:
@@ -280,8 +307,8 @@ def _recomputed_layers(c: Columns, model: ModelSpec, devices: int) -> Flags:
 
 def _paired(c: Columns, model: ModelSpec, devices: int) -> Flags:
     parked = (c["offload_activations"] > 0) & (c["offload_activations_to"] == PAIRED_STAGE)
-    plain = c["pipeline_schedule"] == PIPELINE_SCHEDULES.index("1f1b")
-    return parked & ~(plain & (c["pipeline_parallel"] > 1))
+    paired = _schedule_facts(c, "pairs_stages")
+    return parked & ~(paired & (c["pipeline_parallel"] > 1))
 
 
 RULES: tuple[Rule, ...] = (
@@ -325,9 +352,9 @@ RULES: tuple[Rule, ...] = (
     Rule(
         7,
         "schedule_mismatch",
-        "virtual_pipeline does not go with the schedule: 1 with gpipe, 1f1b, eager_1f1b, zb_h1, "
-        "zb_h2 and dualpipe, 2 with zb_v, v_half, v_min and dualpipe_v, even with hanayo, above 1 "
-        "with interleaved; above 1 needs pipeline_parallel > 1",
+        f"virtual_pipeline does not go with the schedule: 1 with {_taking(1, 0)}, 2 with "
+        f"{_taking(2, 0)}, even with {_taking(2, 2)}, above 1 with {_taking(2, 1)}; above 1 needs "
+        "pipeline_parallel > 1",
         _chunks,
     ),
     Rule(
@@ -394,8 +421,9 @@ RULES: tuple[Rule, ...] = (
     Rule(
         19,
         "schedule_batches",
-        "dualpipe and dualpipe_v need two micro-batches per stage, dualpipe an even number of "
-        "both; interleaved_zero_bubble as many in each of its rounds of pipeline_parallel",
+        f"{_named(batches_per_stage=2)} need two micro-batches per stage, {_named(even=True)} an "
+        f"even number of both; {_named(groups=ROUNDS)} as many in each of its rounds of "
+        "pipeline_parallel",
         _schedule_batches,
     ),
     Rule(

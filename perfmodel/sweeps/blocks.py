@@ -13,7 +13,7 @@ from perfmodel.base.table import Column, Table
 from perfmodel.model.build import ModelSpec
 from perfmodel.software.framework import Framework
 from perfmodel.store.cost import add_cost
-from perfmodel.store.numbers import whole_kind
+from perfmodel.store.netcdf import whole_kind
 from perfmodel.store.results import decide_safely
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.strategy.space import BLOCK, Space

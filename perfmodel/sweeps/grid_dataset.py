@@ -7,7 +7,6 @@ Dimensions are ``hardware`` and ``shape``; the axes of the grid are coordinates 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,15 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel._version import __version__
 from perfmodel.base.errors import DataError
 from perfmodel.base.memory import check_memory
 from perfmodel.base.precisions import rate_format
 from perfmodel.base.provenance import versions
-from perfmodel.base.table import Column, Table, flags
-from perfmodel.base.variables import Variable
+from perfmodel.base.table import Column, Table, described, flags
 from perfmodel.hwprofiles import Hardware
 from perfmodel.hwprofiles.paths import row_names, unit_of
+from perfmodel.kernels.variables import Variable
 from perfmodel.sweeps.trust import add_trust
 
 SCHEMA_VERSION = "1.0"
@@ -195,14 +193,8 @@ def _attributes(kernel: str, rows: Sequence[Hardware]) -> dict[str, Any]:
         "hardware": {name: row.to_dict() for name, row in zip(row_names(rows), rows, strict=True)},
         "versions": versions("numpy"),
     }
-    return {
-        "Conventions": "CF-1.11",
-        "schema_version": SCHEMA_VERSION,
-        "title": f"Times of {kernel} kernels",
-        "source": f"perfmodel {__version__}",
-        "kernel": kernel,
-        "provenance": json.dumps(provenance),
-    }
+    title = f"Times of {kernel} kernels"
+    return described(title, SCHEMA_VERSION, kernel=kernel, provenance=provenance)
 
 
 def kernel_rows(table: Table, limit: int | None = None) -> list[dict[str, Any]]:

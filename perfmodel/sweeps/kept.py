@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.base.errors import DataError
-from perfmodel.base.variables import RATE
+from perfmodel.kernels.variables import RATE
 from perfmodel.model.build import ModelSpec
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.grid import StrategyGrid
@@ -71,7 +71,7 @@ def sweep(
     -------
     xarray.Dataset
         Dimensions ``strategy`` and ``hardware``; variables of
-        `perfmodel.base.variables.VARIABLES`, each with ``units`` and ``long_name``; choices
+        `perfmodel.kernels.variables.VARIABLES`, each with ``units`` and ``long_name``; choices
         as labels. Its accessor ``perfmodel`` ranks and breaks down
         (`perfmodel.store.datasets`).
 

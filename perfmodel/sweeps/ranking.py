@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import DataError, StrategyError, did_you_mean
 from perfmodel.base.table import Table
-from perfmodel.base.variables import RATE, STEP_VARIABLES
+from perfmodel.kernels.variables import RATE, STEP_VARIABLES
 from perfmodel.store.results import (
     LARGER_IS_BETTER,
     best_rows,

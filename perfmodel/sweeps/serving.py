@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel._version import __version__
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.memory import check_memory
 from perfmodel.base.provenance import versions
-from perfmodel.base.serving_variables import (
+from perfmodel.base.table import Column, Table, described, flags, labelled
+from perfmodel.base.workers import PIECES, Workers, cut, whole_work
+from perfmodel.hwprofiles.paths import row_names
+from perfmodel.kernels.serving.variables import (
     MEMORY_VARIABLES,
     ROW_VARIABLES,
     SCHEMA_VERSION,
     VARIABLES,
 )
-from perfmodel.base.table import Column, Table, flags
-from perfmodel.hwprofiles.paths import row_names
 from perfmodel.model.presets import load_model
 from perfmodel.serving.enumerate import load_grid, serving_grid
 from perfmodel.serving.fields import DEPLOYMENT_FIELDS, LOAD_FIELDS, UNITS
 from perfmodel.serving.grid import DeploymentGrid, LoadGrid
+from perfmodel.serving.project import Points, project_points
 from perfmodel.serving.rules import CACHE_BELOW_ONE_REQUEST, STATUS_NAMES
-from perfmodel.store.numbers import narrow, or_single
+from perfmodel.store.netcdf import narrow, or_single
 from perfmodel.sweeps.sweep import (
     hardware_coordinates,
     hardware_rows,
-    labelled,
     numbered,
 )
 from perfmodel.sweeps.trust import add_trust
@@ -45,7 +45,91 @@ if TYPE_CHECKING:
     from perfmodel.model.spec import ModelSpec
     from perfmodel.serving.project import Points
     from perfmodel.strategy.fields import StrategyField
-    from perfmodel.sweeps.serving_blocks import Block
+
+
+class Block(NamedTuple):
+    """Some deployments under some loads on one row of hardware."""
+
+    hardware: int
+    deployments: slice
+    loads: slice
+
+    @property
+    def points(self) -> int:
+        """How many operating points it has."""
+        deployments, loads = (it.stop - it.start for it in self[1:])
+        return int(deployments * loads)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedGrid:
+    """Deployments under loads on hardware; small, so that it can be sent to other processes.
+
+    Attributes
+    ----------
+    grid : DeploymentGrid
+    loads : LoadGrid
+    rows : list of Hardware
+    method, routing, prefill_hardware
+        As of `perfmodel.serving.project.project_points`.
+    """
+
+    grid: DeploymentGrid
+    loads: LoadGrid
+    rows: list[Hardware]
+    method: str = "closed"
+    routing: Routing | None = None
+    prefill_hardware: Hardware | None = None
+
+    def blocks(self, pieces: int = 1) -> list[Block]:
+        """Cut it into about so many blocks: of a row of hardware each, and of all loads if it can.
+
+        What passes cost is found for every block, of all its deployments and whatever its loads.
+        """
+        each = -(-pieces // len(self.rows))
+        deployments = cut(len(self.grid), each)
+        loads = cut(len(self.loads), -(-each // len(deployments)))
+        return [
+            Block(row, some, under)
+            for row in range(len(self.rows))
+            for some in deployments
+            for under in loads
+        ]
+
+    def points(self, block: Block, **how: Any) -> Points:
+        """Project a block; `how` as of `perfmodel.serving.project.project_points`."""
+        return project_points(
+            self.grid.take(block.deployments),
+            self.loads.take(block.loads),
+            self.rows[block.hardware],
+            method=self.method,
+            routing=self.routing,
+            prefill_hardware=self.prefill_hardware,
+            **how,
+        )
+
+    def on_workers(
+        self, workers: Workers, progress: Callable[[int], None] | None = None
+    ) -> Iterator[tuple[Block, Points]]:
+        """Yield blocks that workers have projected, in the order in which they are done."""
+        blocks = self.blocks(PIECES * len(workers))
+        for place, found in workers.results(_block_points, self, blocks, _warm_blocks):
+            if progress is not None:
+                progress(blocks[place].points)
+            yield blocks[place], found
+
+
+def _block_points(asked: ServedGrid, block: Block) -> Points:
+    return asked.points(block, threads=1)
+
+
+def _warm_blocks(asked: ServedGrid) -> dict[str, float]:
+    """Project one point; others need the same kernels."""
+    one = Block(0, slice(0, 1), slice(0, 1))
+    deployments = len(asked.grid) * len(asked.rows)
+    # What passes cost is found once per deployment at most, and its points one by one.
+    return whole_work(lambda: asked.points(one, threads=1), deployments * len(asked.loads))
+
 
 DIMS = ("deployment", "hardware", "load")
 MEMORY_FIELDS = {
@@ -110,7 +194,7 @@ def serve(
     -------
     xarray.Dataset
         Dimensions ``deployment``, ``hardware`` and ``load``; variables of
-        `perfmodel.base.serving_variables.VARIABLES`, each with ``units`` and ``long_name``.
+        `perfmodel.kernels.serving.variables.VARIABLES`, each with ``units`` and ``long_name``.
         ``status`` says why there is no answer. Its accessor ``perfmodel`` ranks.
 
     Raises
@@ -165,7 +249,6 @@ def serve_table(
     workers: Workers | None = None,
 ) -> Table:
     """Return what `serve` does as a table, with codes for choices; takes what it takes."""
-    from perfmodel.sweeps.serving_blocks import ServedGrid
 
     rows = hardware_rows(hardware)
     grid = _deployments(load_model(model, mtp="stated"), deployments, rows)
@@ -295,12 +378,7 @@ def _attributes(
         "prefill_hardware": None if pool is None else pool.to_dict(),
         "versions": versions("numpy", "numba"),
     }
-    return {
-        "Conventions": "CF-1.11",
-        "schema_version": SCHEMA_VERSION,
-        "title": f"{grid.model.name} served by {', '.join(engines)}",
-        "source": f"perfmodel {__version__}",
-        "model": grid.model.name,
-        "method": method,
-        "provenance": json.dumps(provenance),
-    }
+    title = f"{grid.model.name} served by {', '.join(engines)}"
+    return described(
+        title, SCHEMA_VERSION, model=grid.model.name, method=method, provenance=provenance
+    )

@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.base.serving_variables import ROW_VARIABLES
 from perfmodel.base.table import Column, Table
 from perfmodel.base.workers import PIECES
+from perfmodel.kernels.serving.variables import ROW_VARIABLES
 from perfmodel.serving.enumerate import load_grid
 from perfmodel.serving.grid import DeploymentGrid, LoadGrid
 from perfmodel.serving.project import prepare
 from perfmodel.serving.replay import lacks_room, replay_trace
 from perfmodel.serving.requests import RequestTrace
 from perfmodel.serving.rules import CACHE_BELOW_ONE_REQUEST, CONTEXT_TOO_LONG, VALID
-from perfmodel.sweeps.serving import DIMS, serve_table
-from perfmodel.sweeps.serving_blocks import Block, ServedGrid
+from perfmodel.sweeps.serving import DIMS, Block, ServedGrid, serve_table
 from perfmodel.sweeps.sweep import hardware_rows
 
 if TYPE_CHECKING:

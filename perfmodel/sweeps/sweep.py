@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,23 +11,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel._version import __version__
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.memory import check_memory
 from perfmodel.base.provenance import versions
-from perfmodel.base.table import Column, Table, flags
-from perfmodel.base.variables import (
+from perfmodel.base.table import Column, Table, described, flags, labelled
+from perfmodel.hwprofiles.paths import row_names, unit_of
+from perfmodel.kernels.variables import (
     HOST_MEMORY,
     SCHEMA_VERSION,
     STEP_ROWS,
     STEP_VARIABLES,
     VARIABLES,
-    Variable,
 )
-from perfmodel.hwprofiles.paths import row_names, unit_of
 from perfmodel.model.build import ModelSpec
 from perfmodel.software.framework import Framework, load_framework
-from perfmodel.store.numbers import narrow, narrow_kind, number_type, or_single
+from perfmodel.store.netcdf import narrow, narrow_kind, number_type, or_single
 from perfmodel.strategy.families import families_of
 from perfmodel.strategy.grid import FIELDS, StrategyGrid, attended_lengths
 from perfmodel.strategy.rules import PRECISION_UNSUPPORTED, STATUS_NAMES, VALID
@@ -63,6 +60,9 @@ def sweep_table(
         progress=progress,
         hardware_values=hardware_values,
     )
+
+
+DIMS = ("strategy", "hardware")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def sweep_problems(
     StrategyError
         No strategy or no hardware given, or more than memory holds.
     DataError
-        As of `perfmodel.store.numbers.number_type`.
+        As of `perfmodel.store.netcdf.number_type`.
     """
     from perfmodel.kernels.work import expect
 
@@ -116,7 +116,7 @@ def sweep_problems(
         StrategyError,
     )
     expect(strategies=total * len(rows))
-    values = np.empty((len(rows), len(STEP_VARIABLES), total), dtype)
+    values = np.zeros((len(rows), len(STEP_VARIABLES), total), dtype)
     start = 0
     for problem in problems:
         _project(problem, rows, values, start, threads, progress)
@@ -125,7 +125,7 @@ def sweep_problems(
         keep_sides(problems, rows, values)
     table = Table(
         {
-            variable.name: labelled(variable, values[:, i].T)
+            variable.name: labelled(variable, values[:, i].T, DIMS)
             for i, variable in enumerate(STEP_VARIABLES)
         },
         _coordinates(problems, rows, hardware_values or {}, among or problems),
@@ -226,21 +226,12 @@ def _exact(
         stop = start + len(problem.grid)
         mine = numbers[(start <= numbers) & (numbers < stop)] - start
         few = replace(problem, grid=families_of(problem.grid).strategies(mine))
-        out = np.empty((1, len(STEP_VARIABLES), mine.size))
+        out = np.zeros((1, len(STEP_VARIABLES), mine.size))
         if mine.size:
             _project(few, [row], out, 0, 1, None)
         found.append(out[0, STEP_ROWS[name]])
         start = stop
     return np.concatenate(found)
-
-
-def labelled(
-    variable: Variable, values: Any, dims: Sequence[str] = ("strategy", "hardware")
-) -> Column:
-    attributes = {"units": variable.units, "long_name": variable.long_name}
-    if variable.formula:
-        attributes["formula"] = variable.formula
-    return Column(dims, values, attributes)
 
 
 def _coordinates(
@@ -343,12 +334,12 @@ def _add_derived(table: Table, problems: Sequence[Problem], rows: Sequence[Hardw
         held = table[name].values
         if held.any():
             fits &= held <= np.array([getattr(row.system.host, place) for row in rows])
-    table["fits"] = labelled(VARIABLES["fits"], fits)
+    table["fits"] = labelled(VARIABLES["fits"], fits, DIMS)
     broken = np.concatenate([problem.grid.status for problem in problems])[:, None]
     status = np.where(
         (broken == VALID) & ~np.isfinite(step), np.uint8(PRECISION_UNSUPPORTED), broken
     ).astype(np.int8)
-    table["status"] = labelled(VARIABLES["status"], status)
+    table["status"] = labelled(VARIABLES["status"], status, DIMS)
     table["status"].attrs |= {
         "flag_values": np.array(list(STATUS_NAMES), np.int8),
         "flag_meanings": " ".join(STATUS_NAMES.values()),
@@ -370,17 +361,15 @@ def _attributes(problems: Sequence[Problem], rows: Sequence[Hardware]) -> dict[s
         "versions": versions("numpy", "numba"),
     }
     counts = f"{', '.join(map(str, devices))} devices"
-    return {
-        "Conventions": "CF-1.11",
-        "schema_version": SCHEMA_VERSION,
-        "title": f"Training step of {', '.join(models)} on {counts}",
-        "source": f"perfmodel {__version__}",
-        "model": _alone(list(models)),
-        "framework": _alone(list(software)),
-        "devices": _alone(devices),
-        "mtp_layers": _alone([len(model["mtp_layers"]) for model in models.values()]),
-        "provenance": json.dumps(provenance),
-    }
+    return described(
+        f"Training step of {', '.join(models)} on {counts}",
+        SCHEMA_VERSION,
+        model=_alone(list(models)),
+        framework=_alone(list(software)),
+        devices=_alone(devices),
+        mtp_layers=_alone([len(model["mtp_layers"]) for model in models.values()]),
+        provenance=provenance,
+    )
 
 
 @functools.lru_cache(maxsize=8)

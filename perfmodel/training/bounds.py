@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.columns import Flags, Integers
-from perfmodel.base.pipelines import SCHEDULE_FACTS
+from perfmodel.base.pipelines import CODES, GPIPE, INTERLEAVED, ONE_F_ONE_B, PLAIN, schedule_facts
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.grid import RECOMPUTE, StrategyGrid, batches_of
 from perfmodel.training.best_layout import BEST
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from perfmodel.model.build import ModelSpec
 
 Values = NDArray[np.float64]
-CODES = {name: code for code, name in enumerate(SCHEDULE_FACTS)}
-WHOLE_TURNS = tuple(CODES[name] for name in ("gpipe", "1f1b", "interleaved"))
-"""Schedules whose ranks begin with the first micro-batch and its first chunk, and end with the
-backward pass of that chunk."""
 COMPUTE = ("forward", "backward", "recompute")
 SHOWN = ("tensor_exposed", "context_exposed", "expert_exposed")
 COLUMNS = (
@@ -47,7 +43,6 @@ STAGE_FIELDS = (
 BUSY = STAGE_FIELDS[-7:]
 SLACK = 1.0 - 1e-9
 """On bounds, which round otherwise than what they bound."""
-PIPELINED_COPIES = CODES["dualpipe"]
 
 
 class Open(NamedTuple):
@@ -170,7 +165,7 @@ def recompute_price(
     asked, first = np.unique(own[layers], return_index=True)
     grid = stated.grid.take(np.flatnonzero(layers)[first])  # one strategy of every layer key
     one = np.ones(len(grid), np.int64)
-    changed = {"recompute": RECOMPUTE.index("full") * one, "pipeline_schedule": CODES["1f1b"] * one}
+    changed = {"recompute": RECOMPUTE.index("full") * one, "pipeline_schedule": CODES[PLAIN] * one}
     changed |= {"pipeline_parallel": one, "virtual_pipeline": one}
     again = Workload(
         work.model, StrategyGrid(grid.devices, {**grid.columns, **changed}, grid.status)
@@ -190,7 +185,8 @@ def recompute_price(
 
 def micro_batches(grid: StrategyGrid) -> Values:
     """Return the micro-batches of every strategy; half of them where either copy takes half."""
-    two_ways = (grid["pipeline_schedule"] == PIPELINED_COPIES) & (grid["pipeline_parallel"] > 1)
+    two_ways = schedule_facts("copies")[grid["pipeline_schedule"]] > 1
+    two_ways &= grid["pipeline_parallel"] > 1
     return np.where(two_ways, 0.5, 1.0) * batches_of(grid).astype(np.float64)
 
 
@@ -216,11 +212,12 @@ def least_times(
     ``m (t + e)`` of every stage, and of their mean.
 
     Where all forward passes are whole and come before the backward pass of their micro-batch and
-    chunk (`WHOLE_TURNS`), a rank begins once the first micro-batch has come through the first chunk
-    of all ranks ahead of it, and ends before its last backward pass goes back through these: with
-    f their times, ``sum of f ahead + m t`` of every stage. The makespan of the projection is the
-    longest of such ways, or longer (`perfmodel.kernels.pipeline.closed`). What is exposed only
-    lengthens passes, and so do layers that are recomputed; compute knows no mapping.
+    chunk (in all schedules with a closed form), a rank begins once the first micro-batch has come
+    through the first chunk of all ranks ahead of it, and ends before its last backward pass goes
+    back through these: with f their times, ``sum of f ahead + m t`` of every stage. The makespan
+    of the projection is the longest of such ways, or longer (`perfmodel.kernels.pipeline.closed`).
+    What is exposed only lengthens passes, and so do layers that are recomputed; compute knows no
+    mapping.
     """
     work, keys, stages, grid, _, key = stated
     batches, first_row = micro_batches(grid), work.stage_offset[:-1]
@@ -234,7 +231,7 @@ def least_times(
         turn = busy[first_row[key[some]] + place]
         for found, beside in ((passes, again), (compute, longer)):
             found[some] = np.maximum(found[some], batches[some] * (turn + beside[some, place]))
-    whole = np.isin(grid["pipeline_schedule"], WHOLE_TURNS) & (grid["pipeline_parallel"] > 1)
+    whole = schedule_facts("closed")[grid["pipeline_schedule"]] & (grid["pipeline_parallel"] > 1)
     rows = np.flatnonzero(whole & ~unknown)
     rows = rows[np.argsort(work.stage_pipeline[key[rows]], kind="stable")]
     pipelines, first = np.unique(work.stage_pipeline[key[rows]], return_index=True)
@@ -410,11 +407,12 @@ def _flight(
     """Return micro-batches whose activations a stage keeps at its peak, at least."""
     schedule, p, v = (columns[name] for name in COLUMNS[-3:])
     after = p - first_stage
-    found = np.where(schedule == PIPELINED_COPIES, 0.0, 1.0)
-    found = np.where(schedule == CODES["1f1b"], np.minimum(batches, after), found)
-    found = np.where(schedule == CODES["gpipe"], batches, found)
+    forms = schedule_facts("closed_form")
+    found = np.where(schedule_facts("copies")[schedule] > 1, 0.0, 1.0)
+    found = np.where((forms == ONE_F_ONE_B)[schedule], np.minimum(batches, after), found)
+    found = np.where((forms == GPIPE)[schedule], batches, found)
     warm_up = np.minimum(batches, (2.0 * (after - 1) + (v - 1) * p + 1) / v)
-    found = np.where((schedule == CODES["interleaved"]) & closed, warm_up, found)
+    found = np.where((forms == INTERLEAVED)[schedule] & closed, warm_up, found)
     return np.where(p > 1, found, 1.0)
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Column, Integers
 from perfmodel.base.errors import StrategyError
-from perfmodel.base.pipelines import SCHEDULE_FACTS, TABLE
+from perfmodel.base.pipelines import TABLE, schedule_facts
 from perfmodel.base.precisions import FORMATS, PRECISIONS
 from perfmodel.model.build import ModelSpec
 from perfmodel.operations.flops import model_flops_per_token
@@ -47,7 +47,6 @@ CHUNK = 1 << 17
 PLAIN_CHUNK = 1 << 13  # uncompiled: well below a second
 PRODUCTS = 4 * 3  # of a layer, with an operand of each and a gradient
 GATHER_BYTES = 2.0  # parameters travel in 16 bits
-PLACEMENTS = [item.placement for item in SCHEDULE_FACTS.values()]
 MASTER_BYTES = 4.0  # of a parameter in single precision
 PIPELINE_FIELDS = (
     *("pipeline_parallel", "virtual_pipeline", "pipeline_schedule"),
@@ -71,7 +70,7 @@ class Workload:
         `split` says which layers a stage holds (`perfmodel.training.layout.stage_layout`). `BEST`
         looks for it, with `parts`, the part table of the layer keys; it is "even" without.
         """
-        from perfmodel.kernels.step.tables import STRATEGY
+        from perfmodel.kernels.step.tables import STRATEGY, schedule_bits
 
         self.split = split  # of layers over stages
         self.model = model
@@ -106,7 +105,6 @@ class Workload:
             "context": "context_parallel",
             "pipeline": "pipeline_parallel",
             "virtual": "virtual_pipeline",
-            "schedule": "pipeline_schedule",
             "data_ranks": "data_parallel",
             "zero": "zero_stage",
             "shard_group": "shard_group",
@@ -125,6 +123,9 @@ class Workload:
         self.strategies.behind = families.first + families.size
         for name, field in columns_of.items():
             self.strategies[name] = grid[field]
+        about = (schedule_facts(fact).tolist() for fact in ("closed_form", "joins_ends", "copies"))
+        bits = np.array(list(map(schedule_bits, *about)))
+        self.strategies.schedule = bits[grid["pipeline_schedule"]]
 
     def _spread_compositions(self, layer: Integers, pipeline: Integers) -> None:
         """Repeat the stage compositions of each pipeline for its layer keys."""
@@ -192,7 +193,7 @@ def placement_of(schedule: int, grid: StrategyGrid) -> str:
     grid : StrategyGrid
         Whose `table` says it of schedules that are tables.
     """
-    placement = PLACEMENTS[schedule]
+    placement = str(schedule_facts("placement")[schedule])
     if placement != TABLE or grid.table is None:
         return placement
     return ",".join(map(str, grid.table.order.rank_of.tolist()))
@@ -221,7 +222,7 @@ def project_grid(
     framework : Framework
     out : ndarray of float64 or float32, shape (variables, strategies)
         Result, in the columns that the families' numbers name; rows as in
-        `perfmodel.base.variables.STEP_VARIABLES`. Times are NaN where the device lacks the
+        `perfmodel.kernels.variables.STEP_VARIABLES`. Times are NaN where the device lacks the
         strategy's precision.
     threads : int, optional
         Threads over chunks of the strategy axis; default: one per core.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.columns import Integers
-from perfmodel.base.variables import STEP_ROWS
+from perfmodel.kernels.variables import STEP_ROWS
 from perfmodel.software.framework import Framework
 from perfmodel.training.project import Share, Workload, add_waits, in_chunks, shares_of
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.columns import Flags, Integers
-from perfmodel.base.pipelines import SCHEDULE_FACTS
+from perfmodel.base.pipelines import ROUNDS, SCHEDULE_FACTS, schedule_facts
 from perfmodel.strategy.distinct import distinct_keys
 from perfmodel.strategy.pipelines import Pipeline, named_pipeline
 
@@ -26,11 +26,8 @@ if TYPE_CHECKING:
     from perfmodel.kernels.step.tables import KeyTables, Waits
     from perfmodel.training.project import Workload
 
-CLOSED = ("gpipe", "1f1b", "interleaved")
-"""Schedules with a closed form for chunks of equal layers."""
 TOGETHER = 8192
 """Strategies of one order that run in one call: bounds what their passes take in memory."""
-CODES = {name: code for code, name in enumerate(SCHEDULE_FACTS)}
 
 
 def pipeline_waits(
@@ -90,13 +87,14 @@ def goes_on(columns: Mapping[str, Integers], batches: Integers, filled: int) -> 
 
 def closes(columns: Mapping[str, Integers]) -> Flags:
     """Tell which pipelines have a closed form for stages of any length."""
-    return np.isin(columns["pipeline_schedule"], [CODES[name] for name in UNEVEN_CLOSED])
+    found: Flags = schedule_facts("closed_if_uneven")[columns["pipeline_schedule"]]
+    return found
 
 
 def repeats_itself(columns: Mapping[str, Integers], batches: Integers) -> Flags:
     """Tell which pipelines treat p micro-batches after p alike."""
     stages = columns["pipeline_parallel"]
-    repeats = np.isin(columns["pipeline_schedule"], [CODES[name] for name in REPEATING])
+    repeats: Flags = schedule_facts("repeats")[columns["pipeline_schedule"]]
     return repeats & (groups_of(columns, batches) == stages)
 
 
@@ -138,7 +136,7 @@ def needs_events(work: Workload) -> Flags:
     pipelined = grid["pipeline_parallel"] > 1
     if not pipelined.any():
         return pipelined
-    closed = np.isin(grid["pipeline_schedule"], [CODES[name] for name in CLOSED])
+    closed = schedule_facts("closed")[grid["pipeline_schedule"]]
     group = grid["micro_batch_group"]
     if group.any() or not closed.all():
         plain = (group == 0) | (group == grid["pipeline_parallel"])
@@ -302,10 +300,6 @@ def run_events(
     return right
 
 
-UNEVEN_CLOSED = ("1f1b",)
-"""Schedules with a closed form for stages of any length."""
-REPEATING = ("interleaved", "zb_h1")
-"""Schedules in which p micro-batches after p are treated alike, however many there are."""
 FILLED = (4, 16, 1 << 40)
 """Micro-batches per stage that fill a pipeline, drain it, and show what it repeats; those that run
 where that does not show; and in the end all."""
@@ -521,13 +515,11 @@ def bounds_of(
 
 ORDERED_BY = ("pipeline_schedule", "pipeline_parallel", "virtual_pipeline", "batches", "group")
 """What the order of a pipeline's passes depends on."""
-BLOCKING = ("gpipe", "1f1b")
-"""Schedules whose sends nothing runs beside, whatever the software does in others."""
 
 
 def sends_are_hidden(schedule: str, settings: np.record) -> bool:
     """Tell whether sends between stages run beside passes; otherwise they keep their sender."""
-    return bool(settings.overlap_pipeline) and schedule not in BLOCKING
+    return bool(settings.overlap_pipeline) and not SCHEDULE_FACTS[schedule].blocking_sends
 
 
 def groups_of(columns: Mapping[str, Integers], batches: Integers) -> Integers:
@@ -546,8 +538,8 @@ def groups_of(columns: Mapping[str, Integers], batches: Integers) -> Integers:
     stages = columns["pipeline_parallel"]
     group = np.where(columns["micro_batch_group"] > 0, columns["micro_batch_group"], stages)
     rounds = np.maximum(batches // stages, 1)
-    zero_bubble = columns["pipeline_schedule"] == CODES["interleaved_zero_bubble"]
-    return np.where(zero_bubble, batches // rounds, group)
+    in_rounds = (schedule_facts("groups") == ROUNDS)[columns["pipeline_schedule"]]
+    return np.where(in_rounds, batches // rounds, group)
 
 
 def chunks_of(work: Workload, pipeline: int) -> Chunks:

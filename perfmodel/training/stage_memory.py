@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.variables import MEMORY_COMPONENTS
+from perfmodel.kernels.variables import MEMORY_COMPONENTS
 from perfmodel.model.build import ModelSpec
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.families import Families
@@ -45,7 +45,7 @@ class StageMemory:
     first, stages : int
         The earliest of them, and how many there are.
     held : ndarray, shape (moments, components)
-        Rows as `MOMENTS`, columns as `perfmodel.base.variables.MEMORY_COMPONENTS` [B].
+        Rows as `MOMENTS`, columns as `perfmodel.kernels.variables.MEMORY_COMPONENTS` [B].
     """
 
     first: int

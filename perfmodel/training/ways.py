@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.base.columns import Integers
-from perfmodel.base.pipelines import BIDIRECTIONAL, SCHEDULE_FACTS
+from perfmodel.base.pipelines import BIDIRECTIONAL, schedule_facts
 from perfmodel.model.build import ModelSpec
 from perfmodel.strategy.distinct import distinct_keys
 from perfmodel.strategy.factors import Space
@@ -15,8 +15,6 @@ from perfmodel.strategy.fields import RECOMPUTE_METHODS
 from perfmodel.training.best_layout import BEST
 from perfmodel.training.layout import stage_layout
 from perfmodel.training.schedule import chunk_stages
-
-PLACEMENTS = [item.placement for item in SCHEDULE_FACTS.values()]
 
 
 class Ways(NamedTuple):
@@ -53,7 +51,8 @@ def distinct_ways(space: Space, split: str) -> Ways:
     names = ("pipeline_parallel", "virtual_pipeline", "pipeline_schedule")
     pipelines, pipeline = distinct_keys(space.layouts, names)
     rows = zip(*(column.tolist() for column in pipelines.values()), strict=True)
-    runs = [longest_runs(space.model, p, v, PLACEMENTS[s], split) for p, v, s in rows]
+    placed = schedule_facts("placement").tolist()
+    runs = [longest_runs(space.model, p, v, placed[s], split) for p, v, s in rows]
     kinds, kind = np.unique(np.array(runs).reshape(-1, 2), axis=0, return_inverse=True)
     ways = space.layers.columns(space.free, slice(None))
     method, layers = ways["recompute_method"], ways["recompute_num_layers"]

@@ -1,4 +1,4 @@
-"""Time of a model on chips whose weights stream from memory beside their meshes of cores.
+"""Chips of meshes: as devices for roofline models, and with memory beside their cores.
 
 Such a chip (Tenstorrent's) has too little memory in its cores for a model, so that every pass
 reads all weights from DRAM: a pass takes as long as the slower of that and its products, and the
@@ -8,15 +8,111 @@ host, which starts its operations one by one; decode replays a recorded trace.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.base.columns import Floats
 from perfmodel.base.errors import DataError, HardwareError, did_you_mean
 from perfmodel.hwprofiles.mesh import MeshHardware
+from perfmodel.kernels.wafer.columns import (
+    BEYOND_SRAM,
+    CACHE_BEYOND_SRAM,
+    CLOSED_ROWS,
+    VALID,
+    MeshDevice,
+)
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.state import sequence_state
+from perfmodel.wafer.mappings import WaferGrid
 
-ELEMENT_BYTES = {"fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "bfp8": 1.0 + 1 / 16, "bfp4": 0.5 + 1 / 16}
-"""Of weights [B]; of block floats 16 elements share an exponent of a byte."""
+# A mesh of cores as the closing kernel wants it, in given number formats.
+
+ELEMENT_BYTES: Mapping[str, float] = {
+    "fp32": 4.0,
+    "fp16": 2.0,
+    "bf16": 2.0,
+    "fp8": 1.0,
+    "int8": 1.0,
+    # 16 elements share an exponent of 8 bit (Tenstorrent's block formats).
+    "bfp8": 1.0625,
+    "bfp4": 0.5625,
+}
+"""One number with its part of a shared exponent [B]."""
+
+PREFERRED = ("fp16", "bf16")
+
+
+def default_precision(hardware: MeshHardware) -> str:
+    """Return 16 bit where the mesh multiplies such numbers, else its first format."""
+    for name in (*PREFERRED, *hardware.macs_per_cycle):
+        if name in hardware.macs_per_cycle:
+            return name
+    raise HardwareError(f"{hardware.name}: 'macs_per_cycle' is empty")
+
+
+def mesh_device(
+    hardware: MeshHardware, precision: str = "", cache_precision: str = ""
+) -> MeshDevice:
+    """Return the numbers of a mesh in given formats.
+
+    Parameters
+    ----------
+    hardware : MeshHardware
+    precision : str
+        Of weights, at whose rate products run; default: `default_precision`. Activations take
+        2 B in all formats of at most 16 bit, else 4.
+    cache_precision : str
+        Of keys and values; default: as activations.
+
+    Raises
+    ------
+    HardwareError
+        A format that is unknown, or at which the mesh does not multiply.
+    """
+    name = precision or default_precision(hardware)
+    for given in (name, cache_precision or name):
+        if given not in ELEMENT_BYTES:
+            raise HardwareError(
+                f"precision: unknown format '{given}'{did_you_mean(given, ELEMENT_BYTES)}"
+            )
+    peak = hardware.peak_macs(name)
+    element = 4.0 if name == "fp32" else 2.0
+    constants = hardware.constants
+    return MeshDevice(
+        rate=peak * constants.get("mac_fraction", 1.0),
+        peak=peak,
+        sram=hardware.sram_per_core - hardware.sram_reserved,
+        sram_read=hardware.sram_read,
+        sram_write=hardware.sram_write,
+        link_width=hardware.link_width,
+        hop=hardware.hop_cycles,
+        ramp=hardware.ramp_cycles,
+        stage=constants.get("stage_latency", 0.0),
+        routes=float(hardware.routes),
+        loop_issue=constants.get("loop_issue", 0.0),
+        vector_issue=constants.get("vector_issue", 0.0),
+        element_cycles=constants.get("element_cycles", 0.0),
+        clock=hardware.clock,
+        cores=float(hardware.cores),
+        rows=float(hardware.rows),
+        columns=float(hardware.columns),
+        chips=float(hardware.chips),
+        chip_bandwidth=hardware.chip_bandwidth,
+        chip_latency=hardware.chip_latency,
+        element=element,
+        weight=ELEMENT_BYTES[name],
+        cache=ELEMENT_BYTES[cache_precision] if cache_precision else element,
+    )
+
+
+# Time of a model on chips whose weights stream from memory beside their meshes of cores.
+
+CHIP_BYTES = {name: ELEMENT_BYTES[name] for name in ("fp16", "bf16", "fp8", "bfp8", "bfp4")}
+"""Of weights of chips with memory beside their cores [B]."""
 
 ACTIVATION_BYTES = 2.0  # bf16
 PHASES = ("prefill", "decode")
@@ -68,7 +164,7 @@ def chip_times(
     context : int
         Tokens of the prompt, or of each sequence's cache.
     precision : str
-        Of weights, a key of `ELEMENT_BYTES`; caches are held in the same.
+        Of weights, a key of `CHIP_BYTES`; caches are held in the same.
 
     Returns
     -------
@@ -82,7 +178,7 @@ def chip_times(
         No DRAM, or the weights do not fit in it.
     """
     _check(hardware, phase, batch, context, precision)
-    chips, element = hardware.chips, ELEMENT_BYTES[precision]
+    chips, element = hardware.chips, CHIP_BYTES[precision]
     tokens = context if phase == "prefill" else batch
     weights = read_parameters(model, tokens) * element
     if resident_parameters(model) * element > hardware.dram_capacity * chips:
@@ -147,7 +243,87 @@ def _check(hardware: MeshHardware, phase: str, batch: int, context: int, precisi
     for name, value in (("batch", batch), ("context", context)):
         if not 0 < value <= LARGEST:
             raise DataError(f"{name}: a whole number from 1 to {LARGEST}, not {value}")
-    if precision not in ELEMENT_BYTES:
-        raise DataError(f"precision: unknown '{precision}'{did_you_mean(precision, ELEMENT_BYTES)}")
+    if precision not in CHIP_BYTES:
+        raise DataError(f"precision: unknown '{precision}'{did_you_mean(precision, CHIP_BYTES)}")
     if hardware.dram_bandwidth <= 0.0:
         raise HardwareError(f"{hardware.name} has no memory beside its cores")
+
+
+# Rows of a projection for chips that read weights and cache from memory beside their cores.
+
+
+def streamed_grid(
+    model: ModelSpec, mappings: WaferGrid, hardware: MeshHardware, phase: str, precision: str
+) -> tuple[Floats, NDArray[np.int64]]:
+    """Project a model on chips with memory beside their cores.
+
+    Parameters
+    ----------
+    model : ModelSpec
+    mappings : WaferGrid
+        Of which context and batch count: all cores work on every product, and the model is
+        tensor parallel over all chips.
+    hardware : MeshHardware
+    phase : {"decode", "prefill"}
+    precision : str
+        Of weights and cache; default: 8-bit blocks where the chip has them, else 16 bit.
+
+    Returns
+    -------
+    values : array, shape (len(CLOSED_ROWS), mappings)
+        [s, B, 1]; bytes of a chip's memory; NaN where the weights do not fit.
+    status : array of int, shape (mappings,)
+
+    Raises
+    ------
+    DataError, HardwareError
+        As `chip_times`.
+    """
+    name = precision or ("bfp8" if "bfp8" in hardware.macs_per_cycle else "")
+    name = name or default_precision(hardware)
+    found = np.full((len(CLOSED_ROWS), len(mappings)), math.nan)
+    status = np.zeros(len(mappings), np.int64)
+    at = {row: place for place, row in enumerate(CLOSED_ROWS)}
+    known: dict[tuple[int, int], int] = {}
+    for i in range(len(mappings)):
+        key = int(mappings["context"][i]), int(mappings["batch"][i])
+        if key in known:  # other fields change nothing
+            found[:, i], status[i] = found[:, known[key]], status[known[key]]
+            continue
+        known[key] = i
+        context, batch = key
+        element = CHIP_BYTES.get(name, 2.0)
+        weights = resident_parameters(model) * element / hardware.chips
+        token = (
+            sequence_state(model, context, "fp8").total * element * batch / hardware.chips / context
+        )
+        free = hardware.dram_capacity - weights
+        status[i] = VALID if token * context <= free else CACHE_BEYOND_SRAM
+        longest = math.floor(free / token) if token > 0.0 else math.inf
+        found[at["weight_bytes"], i] = weights
+        found[at["cache_bytes"], i] = token * context
+        found[at["meshes_needed"], i] = math.ceil(
+            (weights + token * context) * hardware.chips / hardware.dram_capacity / hardware.chips
+        )
+        found[at["cache_tokens_row"], i] = found[at["cache_tokens_shifted"], i] = max(longest, 0)
+        found[at["sram_used"], i] = 0.0
+        if free < 0.0:
+            status[i] = BEYOND_SRAM
+            continue
+        times = chip_times(
+            model, hardware, phase=phase, batch=batch, context=context, precision=name
+        )
+        found[at["latency"], i] = times.time
+        found[at["layer_time"], i] = times.time / model.num_layers
+        found[at["compute_time"], i] = times.compute
+        found[at["memory_time"], i] = max(0.0, times.memory - times.compute)
+        found[at["chip_time"], i] = times.network
+        found[at["host_time"], i] = times.host
+        for row in ("sram_time", "issue_time", "network_time", "transfer_time", "link_time"):
+            found[at[row], i] = 0.0
+        share = hardware.constants.get("mac_fraction", 1.0) * times.compute / times.time
+        found[at["utilization"], i] = share
+        found[at["region_count"], i] = 1.0
+        found[at["layers_per_region"], i] = model.num_layers
+        found[at["activation_bytes"], i] = 0.0
+    return found, status

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.hwprofiles.mesh import MeshHardware
 from perfmodel.hwprofiles.mesh_loader import load_mesh
-from perfmodel.kernels.wafer import phases, reduce
+from perfmodel.kernels.wafer import reduce
 from perfmodel.kernels.wafer.reduce import ALGORITHMS
 from perfmodel.wafer.flows import reduction, simulated_cycles
 from perfmodel.wafer.mappings import parse_grid
@@ -144,9 +144,9 @@ def _one(
     along = (float(elements), float(per_wavelet), mesh.hop_cycles, stage, mesh.ramp_cycles)
     counts: Any = None
     if collective == "broadcast":
-        wavelets = phases.wavelets_of(along[0], along[1])
+        wavelets = reduce.wavelets_of(along[0], along[1])
         far = rows + columns - 2.0
-        cycles = phases.message_cycles(wavelets, far, mesh.hop_cycles, mesh.ramp_cycles, stage)
+        cycles = reduce.message_cycles(wavelets, far, mesh.hop_cycles, mesh.ramp_cycles, stage)
         cycles = cycles if far and size else 0.0
     else:
         algorithm = ALGORITHMS.index(name)

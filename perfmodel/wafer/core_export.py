@@ -17,21 +17,25 @@ from perfmodel.base.files import atomic_path, user_path
 from perfmodel.base.units import format_size
 from perfmodel.model.presets import load_model
 from perfmodel.store.netcdf import read_netcdf
-from perfmodel.wafer.cores.instructions import CORE, GEMM, OPCODE, OPCODES
+from perfmodel.wafer.cores.instructions import (
+    CORE,
+    GEMM,
+    OPCODE,
+    OPCODES,
+    bytes_times_links,
+    core_totals,
+)
 from perfmodel.wafer.cores.node import CoreOperation
 from perfmodel.wafer.cores.program import Routes, node_operations
 from perfmodel.wafer.cores.setting import CoreSetting
-from perfmodel.wafer.cores.traffic import bytes_times_links, core_totals
 from perfmodel.wafer.formats.core_columns import CoreColumns
-from perfmodel.wafer.formats.core_trace import TracePiece, format_pieces
-from perfmodel.wafer.formats.core_trace_files import FOLDER, replaced_traces
+from perfmodel.wafer.formats.core_trace import FOLDER, CoreTexts, TracePiece, replaced_traces
 from perfmodel.wafer.system import WaferSystem
 
 TEXT, COLUMNAR = "text", "columns"
 COLUMNS_FILE = "cores.nc"
 NODES_FILE = "nodes.nc"
 FORMS = (TEXT, COLUMNAR)
-KEPT_TEXT = 1 << 22  # B of a node's text that are kept before they are written
 
 
 class Written(NamedTuple):
@@ -163,27 +167,28 @@ def _write_into(
     for step in steps:
         name = f"{setting.phase}{step}" if setting.phase == "decode" else setting.phase
         for node in nodes:
-            with contextlib.ExitStack() as stack:
-                text = None
-                if folder is not None:
-                    place = folder / setting.phase / f"node_{node}" / name
-                    text = stack.enter_context(_CoreText(place, setting, node))
-                for operation in node_operations(setting, node, step, routes, layers):
-                    made = operation.instructions
-                    check_tiles(operation, setting)
-                    if text is not None:
-                        text.add(operation)
-                    if columns is not None:
-                        columns.add(node, step, operation.name, operation.macs, made)
-                    total = core_totals(made)
-                    counts += total.counts
-                    moved += total.moved
-                    sums += (
-                        operation.macs,
-                        total.macs,
-                        total.busiest_macs * setting.system.cores,
-                        bytes_times_links(made, setting.system),
-                    )
+            text = None
+            if folder is not None:
+                place = folder / setting.phase / f"node_{node}" / name
+                text = CoreTexts([place], setting.system.cores)
+            for operation in node_operations(setting, node, step, routes, layers):
+                made = operation.instructions
+                check_tiles(operation, setting)
+                if text is not None:
+                    text.add(place, [_text_of(operation, node * setting.system.cores)])
+                if columns is not None:
+                    columns.add(node, step, operation.name, operation.macs, made)
+                total = core_totals(made)
+                counts += total.counts
+                moved += total.moved
+                sums += (
+                    operation.macs,
+                    total.macs,
+                    total.busiest_macs * setting.system.cores,
+                    bytes_times_links(made, setting.system),
+                )
+            if text is not None:
+                text.flush()
     return Written(counts, moved, *map(int, sums))
 
 
@@ -209,48 +214,9 @@ def check_tiles(operation: CoreOperation, setting: CoreSetting) -> None:
         )
 
 
-class _CoreText:
-    """Text of all cores of a node in one step; kept until there is enough of it to write."""
-
-    def __init__(self, folder: Path, setting: CoreSetting, node: int) -> None:
-        self._folder = folder
-        self._first = node * setting.system.cores
-        self._following = np.zeros(setting.system.cores, np.int64)
-        self._text: list[list[bytes]] = [[] for _ in range(setting.system.cores)]
-        self._kept = 0
-        self._pieces: list[TracePiece] = []
-        self._lines = 0
-
-    def __enter__(self) -> _CoreText:
-        self._folder.mkdir(parents=True)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self._format()
-            self._flush(all_cores=True)
-
-    def add(self, operation: CoreOperation) -> None:
-        lines = operation.instructions.lines.copy()
-        lines[:, CORE] -= self._first
-        here = operation.instructions._replace(lines=lines)
-        self._pieces.append(TracePiece(here, operation.name, np.empty((1, 0), np.int64)))
-        self._lines += len(lines)
-        if self._lines >= KEPT_TEXT >> 7:
-            self._format()
-
-    def _format(self) -> None:
-        for core, text in format_pieces(self._pieces, self._following):
-            self._text[core].append(text)
-            self._kept += len(text)
-        self._pieces, self._lines = [], 0
-        if self._kept >= KEPT_TEXT:
-            self._flush()
-
-    def _flush(self, all_cores: bool = False) -> None:
-        for core, parts in enumerate(self._text):
-            if parts or all_cores:  # a core without instructions has an empty file
-                with (self._folder / f"core_{core}.csv").open("ab") as file:
-                    file.writelines(parts)
-                parts.clear()
-        self._kept = 0
+def _text_of(operation: CoreOperation, first_core: int) -> TracePiece:
+    """Return an operation as a piece of text, with the cores counted from the node's first."""
+    lines = operation.instructions.lines.copy()
+    lines[:, CORE] -= first_core
+    here = operation.instructions._replace(lines=lines)
+    return TracePiece(here, operation.name, np.empty((1, 0), np.int64))

@@ -18,16 +18,21 @@ from perfmodel.base.errors import DataError, StrategyError, did_you_mean
 from perfmodel.hwprofiles.mesh import MeshHardware
 from perfmodel.kernels.work import kernel_work
 from perfmodel.model.spec import ModelSpec
-from perfmodel.wafer.ranks import bucket_sizes, expert_ranks, shared_servers, token_owners
-from perfmodel.wafer.routed import RoutedTokens
-from perfmodel.wafer.system import WaferSystem
+from perfmodel.wafer.cores.routing import RoutedTokens
+from perfmodel.wafer.system import (
+    WaferSystem,
+    bucket_sizes,
+    expert_ranks,
+    shared_servers,
+    token_owners,
+)
 
 EXCHANGES = ("each", "deduplicated", "tree")
 """A row per expert; one per node that holds any (back: summed there); one that routers copy on its
-way (back: that they add where ways meet), as `perfmodel.kernels.wafer.exchange` numbers them."""
+way (back: that they add where ways meet), as `perfmodel.kernels.wafer.routes` numbers them."""
 
 PLACEMENTS = ("contiguous", "strided", "balanced")
-"""Experts dealt to nodes in their order, card by card, or heaviest first to the lightest node."""
+"""Experts over nodes in their order, card by card, or heaviest first to the lightest node."""
 
 MOST_TOKENS = 65_536
 """Tokens of a layer that are routed one by one; of more, every n-th, and loads are scaled."""
@@ -124,7 +129,7 @@ def expert_nodes(system: WaferSystem, num_experts: int, placement: str, loads: F
     placement : str
         One of `PLACEMENTS`.
     loads : array of float, shape (experts,)
-        Tokens of each; ``balanced`` only deals by them.
+        Tokens of each; ``balanced`` only spreads by them.
 
     Returns
     -------
@@ -152,7 +157,7 @@ def expert_nodes(system: WaferSystem, num_experts: int, placement: str, loads: F
 
 
 def _balanced(loads: Floats, ranks: int) -> Integers:
-    """Deal the heaviest expert left to the node with the lightest load that has room."""
+    """Spread the heaviest expert left to the node with the lightest load that has room."""
     room = bucket_sizes(loads.size, ranks)
     sums = np.zeros(ranks)
     rank = np.zeros(loads.size, np.int64)
@@ -200,7 +205,7 @@ def expert_traffic(
     StrategyError
         No experts, unknown words, or a pipeline's stages that do not fill rows of nodes.
     DataError
-        Routing of other experts than the model's, or of another batch than can be dealt.
+        Routing of other experts than the model's, or of another batch than can be spread.
     """
     layers = np.array([n for n, layer in enumerate(model.layers) if layer.experts])
     if not layers.size:
@@ -280,7 +285,7 @@ def _layer_loads(
     nodes = np.concatenate((nodes, shared), axis=1)
     found = []
     with kernel_work(mesh_flows=2 * nodes.size):
-        from perfmodel.kernels.wafer.exchange import exchange_loads
+        from perfmodel.kernels.wafer.routes import exchange_loads
 
         for kind, back in zip(kinds, (False, True), strict=True):
             found.append(exchange_loads(*grid, owners, nodes, EXCHANGES.index(kind), back))
@@ -299,7 +304,7 @@ def _times(
     scale: float,
 ) -> dict[str, float]:
     """Return the columns of `ExpertTraffic` behind its layers."""
-    from perfmodel.kernels.wafer.phases import phase_cycles
+    from perfmodel.kernels.wafer.reduce import phase_cycles
 
     high, wide = system.core_grid
     lanes = np.array([high, high, wide, wide, system.cores, system.cores])[:, None]

@@ -16,8 +16,7 @@ from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.base.figures import check_plot, figure_metadata
 from perfmodel.base.files import atomic_path, shortened
 from perfmodel.base.units import format_size
-from perfmodel.wafer.places import core_places, mesh_sides
-from perfmodel.wafer.system import WaferSystem
+from perfmodel.wafer.system import WaferSystem, core_places, mesh_sides
 from perfmodel.wafer.traffic import LinkLoads, Traffic, between_nodes, link_loads, traffic_of
 
 if TYPE_CHECKING:
@@ -323,7 +322,7 @@ def read_drawn(
     workload : str or path
         A folder with ``cores.nc`` or ``traces/`` in it, or such a netCDF file.
     step, operation, layer : str
-        As of `perfmodel.wafer.formats.core_selection.read_operation`.
+        As of `perfmodel.wafer.formats.core_columns.read_operation`.
     system : str or path, optional
         ``system.json`` of traces that are text; they do not say it.
 
@@ -336,7 +335,7 @@ def read_drawn(
     words = " · ".join(word for word in (step, layer, operation) if word)
     if system is None and (place.suffix == ".nc" or (place / "cores.nc").is_file()):
         return _read_columns(place, step, operation, layer, words)
-    from perfmodel.wafer.formats.core_selection import read_operation
+    from perfmodel.wafer.formats.core_columns import read_operation
     from perfmodel.wafer.formats.system import read_systems
 
     if system is None:
@@ -355,8 +354,7 @@ def read_drawn(
 
 def _read_columns(path: Path, step: str, operation: str, layer: str, words: str) -> Drawn:
     """Read what the columnar file holds of an operation."""
-    from perfmodel.wafer.formats.core_columns import read_cores
-    from perfmodel.wafer.formats.core_selection import plain
+    from perfmodel.wafer.formats.core_columns import plain, read_cores
 
     number = step.removeprefix("decode").removeprefix("prefill") or "0"
     if not (number.isascii() and number.isdigit()):

@@ -14,10 +14,9 @@ import numpy as np
 
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import DataError, did_you_mean
-from perfmodel.kernels.wafer.reduce import ALGORITHMS, ONE_LEVEL
-from perfmodel.kernels.wafer.trees import group_size
+from perfmodel.kernels.wafer.reduce import ALGORITHMS, ONE_LEVEL, group_size
 from perfmodel.kernels.work import kernel_work
-from perfmodel.wafer.ranks import bucket_sizes
+from perfmodel.wafer.system import bucket_sizes
 
 LARGEST = 4_000_000
 """Wavelets x hops that are simulated at most: memory and time grow with them."""

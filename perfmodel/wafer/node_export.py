@@ -1,27 +1,89 @@
-"""The node level of a wafer as files: one netCDF, a graph, Chakra traces of one step."""
+"""The node level of a wafer as files: one netCDF, a graph, Chakra traces of one step.
+
+Source: Brandes et al., "GraphML Progress Report", 2001; http://graphml.graphdrawing.org.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
+from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
 
 from perfmodel.base.collectives import TRACED
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import DataError
+from perfmodel.base.files import atomic_path
 from perfmodel.base.table import Table
 from perfmodel.store.files import save_results
 from perfmodel.wafer.cores.setting import CoreSetting
-from perfmodel.wafer.formats.graphml import write_graphml
 from perfmodel.wafer.nodes.experts import RoutingOf
-from perfmodel.wafer.nodes.graph import operation_graph, working
-from perfmodel.wafer.nodes.rows import Operation
+from perfmodel.wafer.nodes.rows import Operation, operation_graph, working
 from perfmodel.wafer.nodes.workload import node_operations, node_table
 from perfmodel.workloads.formats.chakra.files import make_folder_of, write_traces
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
+
+# Graphs of operations as GraphML, which networkx, yEd and Gephi read.
+
+TYPES = {str: "string", int: "long", float: "double"}
+
+
+def write_graphml(
+    path: str | os.PathLike[str],
+    vertices: Iterable[Mapping[str, str | int | float]],
+    edges: Iterable[tuple[int, int]],
+    keys: Mapping[str, type],
+) -> tuple[int, int]:
+    """Write a directed graph, completely or not at all.
+
+    Parameters
+    ----------
+    path : str or path
+    vertices : iterable of mapping of str to str, int or float
+        Values of each vertex; vertices count from 0.
+    edges : iterable of (int, int)
+        From and to.
+    keys : mapping of str to type
+        Name of each value -> `str`, `int` or `float`.
+
+    Returns
+    -------
+    (int, int)
+        Vertices and edges written.
+
+    Raises
+    ------
+    DataError
+        The file cannot be written.
+    """
+    counts = [0, 0]
+    with atomic_path(Path(path)) as temporary, temporary.open("w", encoding="utf-8") as file:
+        file.write('<?xml version="1.0" encoding="UTF-8"?>\n')
+        file.write('<graphml xmlns="http://graphml.graphdrawing.org/xmlns">\n')
+        for name, kind in keys.items():
+            file.write(
+                f'<key id={quoteattr(name)} for="node" attr.name={quoteattr(name)} '
+                f'attr.type="{TYPES[kind]}"/>\n'
+            )
+        file.write('<graph edgedefault="directed">\n')
+        for number, values in enumerate(vertices):
+            data = "".join(
+                f"<data key={quoteattr(name)}>{escape(str(value))}</data>"
+                for name, value in values.items()
+            )
+            file.write(f'<node id="n{number}">{data}</node>\n')
+            counts[0] += 1
+        for before, after in edges:
+            file.write(f'<edge source="n{before}" target="n{after}"/>\n')
+            counts[1] += 1
+        file.write("</graph>\n</graphml>\n")
+    return counts[0], counts[1]
+
+
+# The node level of a wafer as files: one netCDF, a graph, Chakra traces of one step.
 
 TABLE, GRAPH, TRACES = "nodes.nc", "graph.graphml", "chakra/nodes"
 COLLECTIVES = {
@@ -151,7 +213,7 @@ def node_traces(setting: CoreSetting, operations: Sequence[Operation], done: Int
     setting : CoreSetting
     operations : sequence of Operation
     done : array of int, shape (operations, nodes)
-        From `perfmodel.wafer.nodes.graph.working`.
+        From `perfmodel.wafer.nodes.rows.working`.
     """
     count = setting.system.nodes
     values = {

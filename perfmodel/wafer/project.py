@@ -1,33 +1,31 @@
-"""A model on mappings of meshes of cores: a labelled table of times, memory and regions."""
+"""A model on mappings of meshes of cores, and whole requests: tables of times and memory."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel._version import __version__
-from perfmodel.base.columns import Floats
+from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import StrategyError, did_you_mean
 from perfmodel.base.memory import check_memory
 from perfmodel.base.provenance import versions
-from perfmodel.base.table import Column, Table, flags
-from perfmodel.base.variables import Variable
+from perfmodel.base.table import Column, Table, described, flags, labelled
 from perfmodel.hwprofiles import load_mesh
 from perfmodel.hwprofiles.mesh import MeshHardware
 from perfmodel.kernels.wafer.columns import CLOSED_ROWS, PART_ROWS, PHASES
 from perfmodel.kernels.work import kernel_work
 from perfmodel.model.presets import load_model
 from perfmodel.model.spec import ModelSpec
-from perfmodel.wafer.device import mesh_device
-from perfmodel.wafer.fields import MAPPING_FIELDS
+from perfmodel.wafer.chips import mesh_device, streamed_grid
+from perfmodel.wafer.fields import MAPPING_FIELDS, MOST_TOKENS
 from perfmodel.wafer.layers import WaferParts, wafer_parts
-from perfmodel.wafer.mappings import WaferGrid, wafer_grid
-from perfmodel.wafer.streamed import streamed_grid
+from perfmodel.wafer.mappings import WaferGrid, parse_grid, wafer_grid
 from perfmodel.wafer.variables import (
     BOTTLENECKS,
     PART_VARIABLES,
@@ -36,6 +34,8 @@ from perfmodel.wafer.variables import (
     TIME_COMPONENTS,
     VARIABLES,
 )
+
+# A model on mappings of meshes of cores: a labelled table of times, memory and regions.
 
 DIMS = ("mapping", "hardware", "phase")
 PART_DIMS = ("mapping", "hardware", "part")
@@ -70,7 +70,7 @@ def project_wafer(
         As of `perfmodel.model.presets.load_model`.
     hardware : MeshHardware or str, or sequence of them
         Where weights stream from memory beside the cores, all cores of all chips work on them
-        (`perfmodel.wafer.streamed`), whatever the grid.
+        (`perfmodel.wafer.chips`), whatever the grid.
     mappings : WaferGrid, optional
         From `wafer_grid`; else `axes` are what it takes. Without a grid: the largest square
         that all meshes hold.
@@ -79,7 +79,7 @@ def project_wafer(
     head : bool
         Whether the output matrix counts (published measurements of layers leave it out).
     precision, cache_precision : str
-        As of `perfmodel.wafer.device.mesh_device`.
+        As of `perfmodel.wafer.chips.mesh_device`.
     parts : bool
         Add times of every part of every kind of layer, of one phase.
     axes
@@ -232,13 +232,6 @@ def _phases(given: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _labelled(variable: Variable, values: Any, dims: Sequence[str]) -> Column:
-    about = {"units": variable.units, "long_name": variable.long_name}
-    if variable.formula:
-        about["formula"] = variable.formula
-    return Column(dims, values, about)
-
-
 def _table(
     model: ModelSpec,
     mappings: WaferGrid,
@@ -270,27 +263,23 @@ def _table(
         "fits": verdicts == 0,
         "status": verdicts.astype(np.int8),
     }
-    columns = {it.name: _labelled(it, found[it.name], DIMS) for it in ROW_VARIABLES}
-    columns |= {name: _labelled(VARIABLES[name], data, DIMS) for name, data in extra.items()}
+    columns = {it.name: labelled(it, found[it.name], DIMS) for it in ROW_VARIABLES}
+    columns |= {name: labelled(VARIABLES[name], data, DIMS) for name, data in extra.items()}
     columns["bottleneck"].attrs |= flags((*BOTTLENECKS, "none"))
     columns["status"].attrs |= flags(STATUS)
     return Table(
         columns,
         _coordinates(mappings, rows, phases),
-        {
-            "Conventions": "CF-1.11",
-            "schema_version": SCHEMA_VERSION,
-            "title": f"{model.name} on meshes of cores",
-            "source": f"perfmodel {__version__}",
-            "model": model.name,
-            "provenance": json.dumps(
-                {
-                    "model": dataclasses.asdict(model),
-                    "hardware": {row.name: row.to_dict() for row in rows},
-                    "versions": versions("numpy", "numba"),
-                }
-            ),
-        },
+        described(
+            f"{model.name} on meshes of cores",
+            SCHEMA_VERSION,
+            model=model.name,
+            provenance={
+                "model": dataclasses.asdict(model),
+                "hardware": {row.name: row.to_dict() for row in rows},
+                "versions": versions("numpy", "numba"),
+            },
+        ),
         dict(zip(DIMS, (len(mappings), len(rows), len(phases)), strict=True)),
     )
 
@@ -336,7 +325,7 @@ def _add_parts(table: Table, parts: WaferParts, times: Floats, head: bool) -> No
         "part_macs": named["useful_macs"],
     }
     for item in PART_VARIABLES:
-        table[item.name] = _labelled(item, data[item.name], PART_DIMS)
+        table[item.name] = labelled(item, data[item.name], PART_DIMS)
     layer_of = np.repeat(np.arange(len(parts.layer_names)), np.diff(first))[:count]
     counts = np.append(parts.counts, 1.0)[layer_of]
     table.coords["part"] = Column(
@@ -351,3 +340,116 @@ def _add_parts(table: Table, parts: WaferParts, times: Floats, head: bool) -> No
         "part", counts, {"long_name": "layers of that kind", "units": "1"}
     )
     table._sizes = {**table.sizes, "part": count}
+
+
+# A whole request on meshes of cores: a prompt on one grid, its answer on another.
+
+MOST_KNOTS = 257
+"""Contexts of an answer that are projected; the token's time is linear between more."""
+
+
+@dataclass(frozen=True)
+class WaferRequest:
+    """One request from its prompt to its last token.
+
+    Attributes
+    ----------
+    time_to_first_token : float
+        The prompt [s].
+    time_per_output_token : float
+        Mean over the answer, whose context grows [s].
+    request_time : float
+        Prompt and answer [s].
+    tokens_per_second : float
+        Tokens of the answer over `request_time` [1/s].
+    prefill, decode : Table
+        As of `project_wafer`: the prompt, and the answer's last token.
+    fits : bool
+        Both find room.
+    """
+
+    time_to_first_token: float
+    time_per_output_token: float
+    request_time: float
+    tokens_per_second: float
+    prefill: Table
+    decode: Table
+    fits: bool
+
+
+def project_request(
+    model: ModelSpec | str,
+    hardware: MeshHardware | str,
+    *,
+    input_length: int,
+    output_length: int,
+    prefill_grid: Any = None,
+    decode_grid: Any = None,
+    **asked: Any,
+) -> WaferRequest:
+    """Project one request end to end.
+
+    Parameters
+    ----------
+    model : ModelSpec or str
+    hardware : MeshHardware or str
+    input_length, output_length : int
+        Tokens of the prompt and of its answer; every token of the answer is a pass of its own.
+    prefill_grid, decode_grid : int, str or (int, int), optional
+        Cores of a region in either phase; default: the largest square of the mesh. Moving weights
+        and cache from one layout to the other is not counted.
+    asked
+        Further options of `project_wafer`, for both phases.
+
+    Returns
+    -------
+    WaferRequest
+
+    Raises
+    ------
+    StrategyError
+        Lengths that mean nothing, or several values where one is wanted; as `project_wafer`.
+    """
+    for name, value in (("input_length", input_length), ("output_length", output_length)):
+        if not isinstance(value, int | np.integer) or not 1 <= value <= MOST_TOKENS:
+            raise StrategyError(f"{name}: a whole number from 1 to {MOST_TOKENS:,}, not {value!r}")
+    (row,) = mesh_rows(hardware)
+    grids = [
+        parse_grid(given if given is not None else default_grid([row]))
+        for given in (prefill_grid, decode_grid)
+    ]
+    prefill = project_wafer(
+        model, row, phase="prefill", grid=[grids[0]], context=input_length, **asked
+    )
+    if prefill.sizes["mapping"] != 1:
+        raise StrategyError("a request takes one value of every field of a mapping")
+    knots, weights = _contexts(input_length, output_length, grids[1], row, asked)
+    decode = project_wafer(
+        model, row, phase="decode", grid=[grids[1]], context=knots.tolist(), **asked
+    )
+    first = float(prefill["latency"].values[0, 0, 0])
+    token = float(decode["latency"].values[:, 0, 0] @ weights)
+    whole = first + output_length * token
+    last = decode.isel(mapping=[-1])
+    fits = bool(prefill["fits"].values[0, 0, 0] and last["fits"].values[0, 0, 0])
+    return WaferRequest(first, token, whole, output_length / whole, prefill, last, fits)
+
+
+def _contexts(
+    prompt: int, answer: int, grid: tuple[int, int], hardware: MeshHardware, asked: Any
+) -> tuple[Integers, Floats]:
+    """Return contexts of an answer's tokens to project, and the share of tokens of each."""
+    every = np.arange(prompt + 1, prompt + answer + 1)
+    if asked.get("cache_layout", "shifted") == "shifted" and hardware.dram_bandwidth <= 0.0:
+        # Tiles grow by a whole token per row or column: between, nothing changes.
+        tiles = np.ceil(every[:, None] / np.array(grid)).astype(np.int64)
+        last = np.flatnonzero(np.append((tiles[1:] != tiles[:-1]).any(axis=1), True))
+        if last.size <= MOST_KNOTS:
+            return every[last], np.diff(last, prepend=-1) / answer
+    count = min(answer, MOST_KNOTS)
+    knots = np.unique(np.linspace(every[0], every[-1], count).round().astype(np.int64))
+    if knots.size == answer:
+        return knots, np.full(answer, 1.0 / answer)
+    gaps = np.diff(knots)
+    weights = 0.5 * (np.append(gaps, 0) + np.append(0, gaps))
+    return knots, weights / math.fsum(weights)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfmodel.base.variables import RATE
+from perfmodel.kernels.variables import RATE
 from perfmodel.store.subject import Subject
 from perfmodel.wafer import fields, variables
 

@@ -1,17 +1,27 @@
-"""What a wafer is set up as: nodes, their cores, and how a model is spread over them."""
+"""Nodes and cores of a wafer: how many, how a model is shared among them, where they stand."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from functools import cached_property
+from math import isqrt, prod
+from typing import NamedTuple
 
+import numpy as np
+
+from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError, did_you_mean
+
+# What a wafer is set up as: nodes, their cores, and how a model is spread over them.
 
 EXCHANGES = ("alltoall", "allgather", "multicast")
 """How tokens reach their experts; ``multicast`` returns by unicast."""
 
 Grid = tuple[int, int]
 """Rows and columns."""
+
+Group = tuple[Integers, Integers, Integers]
+"""First node, stride and size of each node's group."""
 
 
 @dataclass(frozen=True)
@@ -123,3 +133,269 @@ def _check_degree(key: str, value: object) -> None:
         raise StrategyError(f"key '{key}': a whole number above 0, not {value!r}")
     if value > 2**24:
         raise StrategyError(f"key '{key}': {value} exceeds {2**24}, more than any wafer has")
+
+
+# A system from the degrees that somebody states: the others follow.
+
+CORE_GRID: Grid = (6, 6)
+"""Of the wafer workload generator's default system."""
+
+
+def given_system(
+    *,
+    data_parallel: int = 1,
+    tensor_parallel: int = 1,
+    sequence_parallel: int = 1,
+    pipeline_parallel: int = 1,
+    expert_parallel: int | None = None,
+    ffn_tensor_parallel: int = 1,
+    ffn_data_parallel: int = 1,
+    node_grid: Grid | None = None,
+    core_grid: Grid = CORE_GRID,
+    shared_copies: int = 1,
+    expert_exchange: str = "alltoall",
+) -> WaferSystem:
+    """Return a system of as many nodes as the degrees of attention make.
+
+    Parameters
+    ----------
+    data_parallel, tensor_parallel, sequence_parallel, pipeline_parallel : int
+        Their product is the number of nodes.
+    expert_parallel : int, optional
+        What the other degrees of the feed-forward network leave of a stage's nodes.
+    ffn_tensor_parallel, ffn_data_parallel : int
+    node_grid : (int, int), optional
+        As square as the number of nodes allows.
+    core_grid : (int, int)
+    shared_copies : int
+    expert_exchange : str
+
+    Raises
+    ------
+    StrategyError
+        Degrees or grids that contradict each other; names the key.
+    """
+    degrees = (data_parallel, tensor_parallel, sequence_parallel, pipeline_parallel)
+    nodes = 1
+    for degree in degrees:
+        nodes *= degree
+    if nodes > 2**24:
+        raise StrategyError(f"degrees of attention: {nodes} nodes exceed {2**24}")
+    others = ffn_tensor_parallel * ffn_data_parallel * pipeline_parallel
+    if expert_parallel is None:
+        if nodes % others:
+            raise StrategyError(
+                f"keys 'ffn_tensor_parallel' and 'ffn_data_parallel': {ffn_tensor_parallel} x "
+                f"{ffn_data_parallel} nodes do not divide a stage's {nodes // pipeline_parallel}"
+            )
+        expert_parallel = nodes // others
+    if node_grid is None:
+        rows = next(rows for rows in range(isqrt(nodes), 0, -1) if nodes % rows == 0)
+        node_grid = (rows, nodes // rows)
+    return WaferSystem(
+        nodes=nodes,
+        node_grid=node_grid,
+        core_grid=core_grid,
+        data_parallel=data_parallel,
+        tensor_parallel=tensor_parallel,
+        sequence_parallel=sequence_parallel,
+        pipeline_parallel=pipeline_parallel,
+        expert_parallel=expert_parallel,
+        ffn_tensor_parallel=ffn_tensor_parallel,
+        ffn_data_parallel=ffn_data_parallel,
+        shared_copies=shared_copies,
+        expert_exchange=expert_exchange,
+    )
+
+
+# Which share of the work a node has: buckets, ranks and groups.
+
+
+def bucket_sizes(items: int, buckets: int) -> Integers:
+    """Spread items into contiguous buckets; the first ``items mod buckets`` get one more.
+
+    Returns
+    -------
+    array of int, shape (buckets,)
+    """
+    sizes = np.full(buckets, items // buckets, dtype=np.int64)
+    sizes[: items % buckets] += 1
+    return sizes
+
+
+def bucket_starts(items: int, buckets: int) -> Integers:
+    """Return where each bucket of `bucket_sizes` begins, and the end: shape (buckets + 1,)."""
+    return np.concatenate(([0], np.cumsum(bucket_sizes(items, buckets))))
+
+
+class NodeRanks(NamedTuple):
+    """Ranks of every node, each array of shape (nodes,)."""
+
+    tensor: Integers
+    sequence: Integers
+    data: Integers
+    pipeline: Integers
+    ffn_tensor: Integers
+    expert: Integers
+    ffn_data: Integers
+
+
+def node_ranks(system: WaferSystem) -> NodeRanks:
+    """Return the ranks of all nodes, in the order that `WaferSystem` states."""
+    node = np.arange(system.nodes)
+    t, s, d = system.tensor_parallel, system.sequence_parallel, system.data_parallel
+    f, e, g = system.ffn_tensor_parallel, system.expert_parallel, system.ffn_data_parallel
+    return NodeRanks(
+        tensor=node % t,
+        sequence=node // t % s,
+        data=node // (t * s) % d,
+        pipeline=node // (t * s * d),
+        ffn_tensor=node % f,
+        expert=node // f % e,
+        ffn_data=node // (f * e) % g,
+    )
+
+
+def token_owners(system: WaferSystem, batch: int) -> Integers:
+    """Return the node within a pipeline stage that dispatches each sequence of the batch.
+
+    The batch is spread over the data-parallel clusters, a cluster's share over its nodes.
+
+    Returns
+    -------
+    array of int, shape (batch,)
+    """
+    owners = []
+    for cluster, share in enumerate(bucket_sizes(batch, system.data_parallel)):
+        members = bucket_sizes(int(share), system.cluster_nodes)
+        owners.append(np.repeat(np.arange(system.cluster_nodes), members) + cluster * len(members))
+    return np.concatenate(owners)
+
+
+def shared_nodes(system: WaferSystem) -> Integers:
+    """Return the nodes within a stage that each hold the shared experts: evenly spread.
+
+    Returns
+    -------
+    array of int, shape (copies,)
+    """
+    return np.arange(system.shared_copies) * (system.stage_nodes // system.shared_copies)
+
+
+def shared_servers(system: WaferSystem, sequences: int) -> Integers:
+    """Return the node within a stage whose copy of the shared experts serves each sequence.
+
+    Returns
+    -------
+    array of int, shape (sequences,)
+    """
+    return np.repeat(shared_nodes(system), bucket_sizes(sequences, system.shared_copies))
+
+
+def expert_ranks(system: WaferSystem, experts: int) -> Integers:
+    """Return the expert rank that holds each expert: spread in their order.
+
+    Returns
+    -------
+    array of int, shape (experts,)
+    """
+    return np.repeat(
+        np.arange(system.expert_parallel), bucket_sizes(experts, system.expert_parallel)
+    )
+
+
+class SharedBatch:
+    """Which node has what part of a batch: a base of what has a `system` and a `batch`.
+
+    Both wafer generators ask it, ours (`perfmodel.wafer.cores.setting`) and the twin of another
+    (`perfmodel.wafer.twin.setting`).
+    """
+
+    system: WaferSystem
+    batch: int
+
+    @cached_property
+    def ranks(self) -> NodeRanks:
+        """Ranks of all nodes."""
+        return node_ranks(self.system)
+
+    @cached_property
+    def starts(self) -> Integers:
+        """First sequence of each data-parallel cluster, and the end: shape (clusters + 1,)."""
+        return bucket_starts(self.batch, self.system.data_parallel)
+
+    @cached_property
+    def local_batch(self) -> Integers:
+        """Sequences whose attention a node computes: shape (nodes,)."""
+        return bucket_sizes(self.batch, self.system.data_parallel)[self.ranks.data]
+
+    @cached_property
+    def owners(self) -> Integers:
+        """Node of a stage that dispatches each sequence to experts: shape (batch,)."""
+        return token_owners(self.system, self.batch)
+
+    @cached_property
+    def own_batch(self) -> Integers:
+        """Sequences that a node dispatches: shape (nodes,)."""
+        counts = np.bincount(self.owners, minlength=self.system.stage_nodes)
+        return np.tile(counts, self.system.pipeline_parallel)
+
+    @cached_property
+    def shared_nodes(self) -> Integers:
+        """Node of the shared experts that each sequence visits: shape (batch,)."""
+        return shared_servers(self.system, self.batch)
+
+    def groups(self, axis: str) -> Group:
+        """Return first node, stride and size of each node's group.
+
+        Parameters
+        ----------
+        axis : {"tensor", "sequence", "cluster", "data", "stage", "ffn_tensor", "pipeline"}
+        """
+        system, ranks, node = self.system, self.ranks, np.arange(self.system.nodes)
+        t, c, p = system.tensor_parallel, system.cluster_nodes, system.stage_nodes
+        first, stride, size = {
+            "tensor": (node - ranks.tensor, 1, t),
+            "sequence": (node - ranks.sequence * t, t, system.sequence_parallel),
+            "cluster": (node // c * c, 1, c),
+            "data": (node - ranks.data * c, c, system.data_parallel),
+            "stage": (node // p * p, 1, p),
+            "ffn_tensor": (node - ranks.ffn_tensor, 1, system.ffn_tensor_parallel),
+            "pipeline": (node % p, p, system.pipeline_parallel),
+        }[axis]
+        count = np.ones(node.size, np.int64)
+        return first, count * stride, count * size
+
+    def group(self, node: int, axis: str) -> tuple[int, ...]:
+        """Return the nodes that share a collective over an axis with a node."""
+        first, stride, size = (int(part[node]) for part in self.groups(axis))
+        return tuple(range(first, first + stride * size, stride))
+
+
+# Where the cores of a wafer stand: nodes on a grid, each a grid of cores.
+
+
+def mesh_sides(system: WaferSystem) -> Grid:
+    """Return rows and columns of cores of the whole wafer."""
+    return (
+        system.node_grid[0] * system.core_grid[0],
+        system.node_grid[1] * system.core_grid[1],
+    )
+
+
+def core_places(system: WaferSystem) -> Integers:
+    """Return the place of every core in the mesh of all cores.
+
+    Cores count node by node, row by row in a node (as banks and cores of traces do); places count
+    row by row over the wafer, as `perfmodel.kernels.wafer.routes` does.
+
+    Returns
+    -------
+    array of int, shape (nodes x cores,)
+    """
+    rows, columns = system.core_grid
+    across = system.node_grid[1]
+    node, core = np.divmod(np.arange(system.nodes * system.cores), system.cores)
+    row = node // across * rows + core // columns
+    column = node % across * columns + core % columns
+    return row * (across * columns) + column

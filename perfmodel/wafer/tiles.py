@@ -18,19 +18,18 @@ import numpy as np
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.kernels.work import kernel_work
-from perfmodel.wafer.ranks import bucket_starts
-from perfmodel.wafer.system import Grid
+from perfmodel.wafer.system import Grid, bucket_starts
 
 AXIS_NAMES = ("groups", "m", "k", "n")
 LEAST_OCCUPANCY = 0.97
-LARGEST_SIDE = 1024  # cores; lines of more are not searched, they are dealt to two axes at most
+LARGEST_SIDE = 1024  # cores; lines of more are not searched, they are spread over two axes at most
 LARGEST_SIZE = 2**31
-SEARCHED_SIDE = 16  # every way to deal a side's cores, idle ones too
+SEARCHED_SIDE = 16  # every way to spread a side's cores, idle ones too
 BUSY = 0.97  # of longer sides, at least so much of the cores
 
 
 class Lines(NamedTuple):
-    """Ways to deal the cores along a side to the axes."""
+    """Ways to spread the cores along a side to the axes."""
 
     factors: Integers  # shape (line, axis)
     strides: Integers
@@ -183,7 +182,7 @@ def _best_tiles(
 
 @functools.cache
 def lines_of(side: int) -> Lines:
-    """List the ways to deal the cores along a side to the axes, in every order of nesting.
+    """List the ways to spread the cores along a side to the axes, in every order of nesting.
 
     Of sides up to `SEARCHED_SIDE` cores all, those that leave cores idle included; of longer
     ones those that use `BUSY` of them, on two axes at most.

@@ -21,8 +21,7 @@ from perfmodel.wafer.cores.instructions import (
     WRITE,
     Instructions,
 )
-from perfmodel.wafer.places import core_places, mesh_sides
-from perfmodel.wafer.system import WaferSystem
+from perfmodel.wafer.system import WaferSystem, core_places, mesh_sides
 
 ALONE = -1
 """Tree of a flow that shares its links with none, as in `perfmodel.kernels.wafer.routes`."""

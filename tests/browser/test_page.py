@@ -373,3 +373,53 @@ def test_motion_is_left_out_where_it_is_not_wanted(report, watch):
         " getComputedStyle(it).transitionDuration !== '0s').length"
     )
     assert moving == 0
+
+
+def test_figures_alone_are_drawn_and_pointed_at(swept, compared_file, tmp_path, watch):
+    from perfmodel import plot
+
+    for source, kind in ((swept, "pareto"), (swept, "breakdown"), (compared_file, "accuracy")):
+        path = tmp_path / f"{kind}.html"
+        figure = plot(source, kind, title="A title", width="page")
+        figure.save(path)
+        page = watch(path)
+        assert page.text("h1") == page.page.title() == "A title"
+        assert page.page.locator("canvas").count() == len(figure.panels)
+        titles = [axis.title for it in figure.panels for axis in (it.x, it.y) if axis.title]
+        assert sorted(page.page.locator(".axis-title").all_text_contents()) == sorted(titles)
+        box = page.page.locator(".chart").first.bounding_box()
+        for share in np.linspace(0.3, 0.9, 40):
+            x, y = box["x"] + share * box["width"], box["y"] + (1.0 - share) * box["height"]
+            page.page.mouse.move(x, y)
+            if page.page.locator(".tip:visible").count():
+                break
+        else:
+            pytest.fail(f"nothing of the {kind} is found by the pointer")
+
+
+def test_a_part_of_a_figure_is_seen_larger_and_all_of_it_again(swept, tmp_path, watch):
+    from perfmodel import plot
+
+    plot(swept, "pareto").save(tmp_path / "pareto.html")
+    page = watch(tmp_path / "pareto.html")
+    ticks = "[...document.querySelectorAll('.axis tspan')].map((it) => it.textContent).join()"
+    whole = page.page.evaluate(ticks)
+    box = page.page.locator(".chart").bounding_box()
+    page.page.mouse.move(box["x"] + 0.4 * box["width"], box["y"] + 0.4 * box["height"])
+    page.page.mouse.down()
+    page.page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 0.6 * box["height"])
+    page.page.mouse.up()
+    assert page.page.evaluate(ticks) != whole
+    page.page.mouse.dblclick(box["x"] + 0.5 * box["width"], box["y"] + 0.5 * box["height"])
+    assert page.page.evaluate(ticks) == whole
+
+
+def test_a_heat_map_alone_is_a_table(swept, tmp_path, watch):
+    from perfmodel import plot
+
+    figure = plot(swept, "heatmap")
+    figure.save(tmp_path / "heat.html")
+    page = watch(tmp_path / "heat.html")
+    (cells,) = figure.panels[0].marks
+    texts = [it for line in cells.texts[::-1] for it in line if it and it != "–"]
+    assert page.page.locator(".heat .cell").all_text_contents() == texts

@@ -312,6 +312,34 @@ def test_an_fp8_cache_is_never_slower_where_memory_bounds_decode(profile):
     assert (narrow.time <= wide.time).all()
 
 
+@pytest.mark.parametrize(("heads", "groups"), [(64, 8), (32, 32), (8, 1), (16, 2)])
+@pytest.mark.parametrize("width", [64, 128, 256])
+def test_an_nvfp4_cache_takes_no_longer_than_fp8_and_no_less_than_its_bytes(heads, groups, width):
+    batch, keys = np.meshgrid([1, 4, 16, 64, 256], [64, 512, 4096, 32768])
+    shape = (batch.ravel(), 1, keys.ravel(), heads, groups, width, width)
+    wide, narrow = (
+        attention_times("dgx-b200", "fp8", *shape, kv_precision=name) for name in ("fp8", "nvfp4")
+    )
+    assert (narrow.time <= wide.time * (1 + 1e-12)).all()
+    assert (narrow.time >= 0.5625 * wide.time).all()
+    assert (narrow.memory_traffic < wide.memory_traffic).all()
+    # Kernels multiply in fp8, whatever is asked for.
+    asked = attention_times("dgx-b200", "bf16", *shape, kv_precision="nvfp4")
+    assert (asked.time == narrow.time).all()
+
+
+def test_an_nvfp4_cache_is_refused_where_no_kernels_are():
+    shape = (1, 1, 4096, 64, 1, 576, 512)
+    for change, message in (
+        ({"latent": True}, "latent attention"),
+        ({"backward": True}, "backward passes"),
+    ):
+        with pytest.raises(HardwareError, match=f"{message}.* no kernels for a cache in nvfp4"):
+            attention_times("dgx-b200", "bf16", *shape, kv_precision="nvfp4", **change)
+    with pytest.raises(HardwareError, match=r"dgx-h100.* need tcgen05"):
+        attention_times("dgx-h100", "fp8", *shape, kv_precision="nvfp4")
+
+
 def test_a_steady_load_is_never_faster():
     hardware = load_hardware("dgx-h100")
     call = ("bf16", 8, 16384, 16384, 64, 8, 128, 128)

@@ -299,8 +299,8 @@ SYSTEMS = list_hardware()
 EVERYTHING = list_hardware(all=True)
 
 # Names that are no device of ours: a maker without a family here, devices without a published
-# datasheet, and a network adapter.
-NOT_COVERED = {"r100", "vr200", "Intel Gaudi 2", "Intel Gaudi 3", "NDR 400 NIC"}
+# datasheet, a network adapter, and either of two devices.
+NOT_COVERED = {"r100", "vr200", "Intel Gaudi 2", "Intel Gaudi 3", "NDR 400 NIC", "A100/A800"}
 DOCUMENT = DOCS / "hardware.md"
 
 

@@ -8,10 +8,17 @@ import pytest
 
 from perfmodel.base.errors import HardwareError
 from perfmodel.compute.gemm import gemm_device
-from perfmodel.hwprofiles import load_hardware
+from perfmodel.hwprofiles import list_hardware, load_hardware
 from perfmodel.hwprofiles.constants import constants, known, plain
 from perfmodel.hwprofiles.loader import chip_clock, relatives
-from perfmodel.hwprofiles.transfer import PRIOR_CLOCK, Relative, at_clock, handed, measured_value
+from perfmodel.hwprofiles.transfer import (
+    PRIOR_CLOCK,
+    UNSTATED,
+    Relative,
+    at_clock,
+    handed,
+    measured_value,
+)
 
 FITTED = {"value": 3e-6, "fit": "gemm-a100-bf16"}
 
@@ -184,3 +191,37 @@ def test_another_maker_s_library_hands_on_what_its_own_machines_do_not_say() -> 
     assert handed("network", "base_latency", "systolic", 2e9, [a, own]).source.startswith(
         "prior: no"
     )
+
+
+NEW_CHIP = """name = "new"
+title = "224 units"
+extends = "dgx-b200"
+{more}
+[device]
+name = "New"
+compute_units = {units}
+vector_flops = 113e12
+"""
+
+
+def test_a_chip_with_other_units_is_told_which_facts_are_its_relative_s(tmp_path):
+    path = tmp_path / "new.toml"
+    path.write_text(NEW_CHIP.format(more="", units=224))
+    (note,) = [text for text in load_hardware(path).notes if text.startswith(UNSTATED)]
+    assert note.startswith("inherited from chip-b200 (148 compute units, not 224): boost_clock, ")
+    assert all(f"peak_flops.{name}, " in note for name in ("bf16", "fp8", "fp4"))
+    assert "vector_flops" not in note  # stated
+
+
+def test_facts_that_are_meant_and_chips_of_as_many_units_are_no_matter(tmp_path):
+    path = tmp_path / "new.toml"
+    meant = [f"device.peak_flops.{name}" for name in load_hardware("b200").device.peak_flops]
+    path.write_text(NEW_CHIP.format(more=f"inherited = {meant}", units=224))
+    assert not any("peak_flops" in text for text in load_hardware(path).notes)
+    path.write_text(NEW_CHIP.format(more="", units=148))
+    assert not any(text.startswith(UNSTATED) for text in load_hardware(path).notes)
+
+
+def test_shipped_chips_state_their_facts():
+    for name in list_hardware():
+        assert not [text for text in load_hardware(name).notes if text.startswith(UNSTATED)]

@@ -13,7 +13,7 @@ from perfmodel.kernels.fair_share import (
     flows_of_links,
     weighted_max_min_rates,
 )
-from tests.kernels.workloads.links.flows import compressed, networks, use_of
+from tests.kernels.flows import compressed, networks, use_of
 
 
 def rates(routes, capacity, cap=None, weight=None):

@@ -113,7 +113,9 @@ def double(x):
 
 @needs_compiling
 def test_numba_has_what_we_reach_for():
-    """Fails with a new Numba that has changed: look at `_jit` before raising its bound."""
+    """Fails with a new Numba that has changed: look at `_inner` before raising NEWEST_TRIED."""
+    if not _jit.whole_programs():
+        pytest.skip("a Numba that was not tried: kernels are compiled through its public face")
     assert hasattr(DefaultOptions, "forceinline")
     assert hasattr(DefaultOptions, "_nrt")
     assert hasattr(numba.njit(double), "get_call_template")
@@ -121,15 +123,29 @@ def test_numba_has_what_we_reach_for():
     assert all(hasattr(cache, name) for name in ("load_overload", "save_overload", "flush"))
 
 
+@pytest.fixture
+def unread_settings(monkeypatch):
+    """Settings and the version of Numba are read anew, in the test and after it."""
+    monkeypatch.setattr(_jit, "cache_folder", lambda: "")
+    _jit.whole_programs.cache_clear()
+    yield monkeypatch
+    _jit.whole_programs.cache_clear()
+
+
 @needs_compiling
 @pytest.mark.parametrize("decorator", ["jit", "jit_inline", "jit_lean"])
-def test_kernels_compile_without_the_inner_parts_of_numba(monkeypatch, decorator):
-    monkeypatch.setattr(_jit, "cache_folder", lambda: "")
-    monkeypatch.setattr(_jit, "_knows", lambda option: False)
-    monkeypatch.setattr(_jit, "_once_for_all_constants", lambda compiled: compiled)
+def test_a_newer_numba_compiles_through_its_public_face(unread_settings, decorator):
+    unread_settings.setattr("importlib.metadata.version", lambda name: "0.99.0")
+    unread_settings.setitem(sys.modules, "perfmodel.kernels._inner", None)  # cannot be imported
     kernel = getattr(_jit, decorator)(double)
     assert kernel(2.0) == 4.0
     assert not {"forceinline", "_nrt"} & kernel.targetoptions.keys()
+
+
+def test_a_wrong_way_to_compile_is_refused(unread_settings):
+    unread_settings.setenv("PERFMODEL_COMPILE", "partly")
+    with pytest.raises(_jit.SettingError, match="'partly'; it should be plain or whole"):
+        _jit.whole_programs()
 
 
 def add_to_first(pair, number):
@@ -152,6 +168,14 @@ STREAM = """
 from perfmodel import load_hardware, stream_times
 print(stream_times(load_hardware("dgx-h100"), 1e6, 1e6).time.tolist())
 """
+
+
+@needs_compiling
+def test_the_public_face_gives_the_same_digits(tmp_path):
+    switches = {"PERFMODEL_JIT": "always", "NUMBA_CACHE_DIR": "", "XDG_CACHE_HOME": str(tmp_path)}
+    ways = [python("-c", STREAM, PERFMODEL_COMPILE=way, **switches) for way in ("plain", "whole")]
+    assert ways[0].stdout == ways[1].stdout
+    assert len(list(tmp_path.rglob("stream.stream_times-*.nbi"))) == len(ways)  # caches apart
 
 
 @needs_compiling

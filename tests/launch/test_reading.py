@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from perfmodel.base.errors import FormatError
-from perfmodel.launch.reading import finished, with_replicas
-from perfmodel.launch.settings import Entry, Settings, nearest_framework
+from perfmodel.base.located import Entry
+from perfmodel.launch.reading import finished, nearest_framework, with_replicas
+from perfmodel.launch.settings import Settings
+from perfmodel.launch.table import load_program
 
 DEGREES = {"tensor_parallel": 4, "pipeline_parallel": 2}
 
@@ -50,14 +54,14 @@ def test_the_framework_that_needs_fewest_changes() -> None:
 
 def test_what_is_watched_is_remarked_once() -> None:
     settings = Settings("file", {"offload": Entry(True), "rate": Entry(0.1), "off": Entry(False)})
+    watched = {"offload": "not modelled", "off": "not modelled"}
     launch = finished(
         settings,
         {"tensor_parallel": 1},
         {},
         None,
+        replace(load_program("megatron"), software=(), watched=watched),
         devices=0,
-        presets=("megatron",),
-        watched={"offload": "not modelled", "off": "not modelled"},
     )
     assert launch.remarks == ("offload: not modelled",)
     assert "data_parallel" not in launch.strategy

@@ -11,9 +11,9 @@ import yaml
 
 from perfmodel.base.errors import FormatError, StrategyError
 from perfmodel.launch.served import (
-    MODULES,
+    SERVERS,
     Workers,
-    engine_module,
+    find_server,
     format_served,
     parse_served,
     read_served,
@@ -76,7 +76,7 @@ def test_tensorrt_llm_has_its_attention_ranks_in_the_file() -> None:
     assert "--ep_size 8" in text
 
 
-@pytest.mark.parametrize("engine", MODULES)
+@pytest.mark.parametrize("engine", SERVERS)
 def test_pools_are_commands_of_their_own(engine: str) -> None:
     text = format_served(
         [
@@ -107,11 +107,11 @@ def grid(engine: str) -> list[Workers]:
     return [workers(engine, **dict(zip(axes, row, strict=True))) for row in rows]
 
 
-@pytest.mark.parametrize("engine", MODULES)
+@pytest.mark.parametrize("engine", SERVERS)
 def test_what_is_written_is_read(engine: str) -> None:
     done = 0
     for given in grid(engine)[::7]:
-        if any(broken(given) for _, broken, _ in engine_module(engine).LIMITS):
+        if find_server(engine).table.broken(given):
             with pytest.raises(StrategyError, match=" cannot do "):
                 format_served([given])
             continue
@@ -136,7 +136,7 @@ def test_what_is_written_is_read(engine: str) -> None:
                 "tensor_parallel": 2,
                 "attention_data_parallel": 4,
                 "expert_parallel": 8,
-                "drafts": "mtp",
+                "speculative_method": "mtp",
                 "draft_length": 1,
             },
         ),

@@ -7,23 +7,21 @@ import re
 import pytest
 
 from perfmodel.base.errors import FormatError
-from perfmodel.launch.served import Workers
 from perfmodel.launch.served_tables import (
-    Count,
-    Share,
-    Word,
+    Option,
+    Workers,
     positional,
     rank_degree,
     read_options,
     write_options,
 )
-from perfmodel.launch.shell import parse_arguments
+from perfmodel.launch.text import parse_arguments
 
 OPTIONS = (
-    Count("batch", "max_sequences", per_rank=False),
-    Count("pp", "pipeline_parallel"),
-    Share("memory", "memory_share"),
-    Word("cache", "kv_precision", {"fp8": "fp8", "e4m3": "fp8", "auto": "stated"}),
+    Option("batch", "max_sequences", per_rank=False),
+    Option("pp", "pipeline_parallel"),
+    Option("memory", "memory_share", share=True),
+    Option("cache", "kv_precision", words={"fp8": "fp8", "e4m3": "fp8", "auto": "stated"}),
 )
 
 

@@ -1,55 +1,16 @@
-"""Tables of keys: one table writes and reads."""
+"""What files state: numbers in any type, remarks."""
 
 from __future__ import annotations
 
 import pytest
 
 from perfmodel.base.errors import FormatError
-from perfmodel.launch.settings import Choice, Entry, Settings, Spelling, Words
-
-FORMAT = Choice(
-    "precision",
-    (
-        Spelling("bf16", {"bf16": True}),
-        Spelling("fp8", {"bf16": True, "fp8": "hybrid"}, {"history": 16}),
-        Spelling("fp8", {"bf16": True, "fp8": "e4m3"}),
-    ),
-    {"fp8": None},
-)
+from perfmodel.base.located import Entry
+from perfmodel.launch.settings import Settings, Words
 
 
 def settings(**values: object) -> Settings:
     return Settings("file", {key: Entry(value, 7) for key, value in values.items()})
-
-
-def test_the_first_spelling_is_written_and_all_are_read() -> None:
-    assert FORMAT.write("fp8", None) == {"bf16": True, "fp8": "hybrid", "history": 16}
-    assert FORMAT.write("fp16", None) is None
-    assert FORMAT.values == ["bf16", "fp8"]
-    assert FORMAT.find(settings(bf16=True)).value == "bf16"
-    assert FORMAT.find(settings(bf16=True, fp8="e4m3")).value == "fp8"
-
-
-def test_null_false_and_absent_are_the_same() -> None:
-    for nothing in (None, False, "None", "null", "false"):
-        assert FORMAT.find(settings(bf16=Words(), fp8=nothing)).value == "bf16"
-
-
-def test_another_value_beside_a_spelling_is_remarked() -> None:
-    stated = settings(bf16=True, fp8="hybrid", history=1)
-    assert FORMAT.find(stated).value == "fp8"
-    assert stated.remarks == ["history 1: projected as 16"]
-    same = settings(bf16=True, fp8="hybrid", history="16.0")
-    FORMAT.find(same)
-    assert same.remarks == []
-
-
-def test_an_unknown_word_is_named_with_those_that_are_known() -> None:
-    with pytest.raises(FormatError) as caught:
-        FORMAT.find(settings(bf16=True, fp8="int8"))
-    assert str(caught.value) == (
-        "file:7: fp8 'int8': should be one of hybrid, e4m3 (others are not modelled)"
-    )
 
 
 @pytest.mark.parametrize(

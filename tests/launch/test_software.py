@@ -6,12 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel.base.errors import FormatError, StrategyError
+from perfmodel import strategy_grid, sweep
+from perfmodel.base.errors import DataError, FormatError, StrategyError
+from perfmodel.base.table import Table
 from perfmodel.launch.software import (
     LARGEST,
     MODULES,
+    chosen_by,
+    filled_nodes,
     format_launch,
     keys_of,
+    launch_of_row,
     parse_launch,
     prepared,
     read_launch,
@@ -21,6 +26,7 @@ from perfmodel.launch.software import (
     software_title,
 )
 from perfmodel.software.framework import FRAMEWORKS
+from perfmodel.store.results import as_table, best
 from tests.launch.launches import one_launch
 
 AXES = {"global_batch_size": 64, "sequence_length": 4096}
@@ -43,10 +49,10 @@ def test_every_software_recognises_what_is_written_for_it(name: str, tmp_path: P
 
 @pytest.mark.parametrize("name", MODULES)
 def test_presets_of_a_software_exist(name: str) -> None:
-    module = software_module(name)
-    assert module.PRESET in module.PRESETS
-    assert set(module.PRESETS) <= set(FRAMEWORKS)
-    assert software_title(name) == module.TITLE
+    program = software_module(name).PROGRAM
+    assert program.preset in program.presets
+    assert set(program.presets) <= set(FRAMEWORKS)
+    assert software_title(name) == program.title
 
 
 def test_releases_of_a_software_are_that_software() -> None:
@@ -94,3 +100,35 @@ def test_unknown_software_and_files_too_large_are_refused(tmp_path: Path) -> Non
     file.write_bytes(b"#" * (LARGEST + 1))
     with pytest.raises(FormatError, match="more than 4194304 B; a launch file is needed"):
         read_launch(file)
+
+
+@pytest.fixture(scope="module")
+def swept() -> Table:
+    run = {"sequence_length": 2048, "global_batch_size": 32, "tensor_parallel": [2, 4]}
+    return as_table(sweep("llama-3.1-8b", strategy_grid("llama-3.1-8b", 16, **run), "dgx-h100"))
+
+
+def test_a_row_is_a_launch_of_its_strategy(swept):
+    (row,) = best(swept, 1)
+    launch, lines = launch_of_row(swept, row, "s.nc", chosen_by(1, "s.nc", "step_time", "tp > 1"))
+    assert launch.strategy["tensor_parallel"] == row["tensor_parallel"]
+    assert launch.model.name == "llama-3.1-8b"
+    assert (launch.devices, launch.devices_per_node) == (16, 8)
+    assert lines[0] == (
+        "llama-3.1-8b on 16 devices of dgx-h100: number 1 of s.nc by step_time where tp > 1"
+    )
+    assert lines[1].startswith("projected as megatron: ")
+
+
+def test_results_that_do_not_say_what_was_swept_are_refused(swept):
+    (row,) = best(swept, 1)
+    bare = Table(swept.data_vars, swept.coords, {"provenance": "{}"}, swept.sizes)
+    with pytest.raises(DataError, match=r"'s\.nc' does not say what was swept"):
+        launch_of_row(bare, row, "s.nc", "")
+
+
+@pytest.mark.parametrize(
+    ("devices", "each", "filled"), [(16, 8, 8), (12, 8, 12), (4, 8, 4), (4, 0, 4)]
+)
+def test_nodes_are_those_of_the_profile_where_they_are_filled(devices, each, filled):
+    assert filled_nodes(devices, each) == filled

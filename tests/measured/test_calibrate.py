@@ -16,8 +16,7 @@ from perfmodel.hwprofiles.constants import constants, known
 from perfmodel.measured.calibrate import adjustable, calibrate_file, spread_by_regime
 from perfmodel.measured.compare import compare_file
 from perfmodel.measured.kind import KernelKind
-from perfmodel.measured.problem import read_problem
-from perfmodel.measured.subject import MeasuredTable, OneProfile
+from perfmodel.measured.problem import MeasuredTable, OneProfile, read_problem
 from tests.measured.toy import shapes, write_table
 
 

@@ -11,7 +11,7 @@ from perfmodel.base.errors import DataError
 from perfmodel.base.regimes import LIMITS
 from perfmodel.cli.main import cli
 from perfmodel.hwprofiles import load_hardware
-from perfmodel.measured.kind import KINDS, KernelKind, calibrated_kinds, load_kind
+from perfmodel.measured.kind import KINDS, KernelKind, calibrated_kinds, load_kind, measured_time
 from perfmodel.measured.problem import fitted_keys
 from perfmodel.measured.rows import MeasuredRow
 
@@ -81,3 +81,10 @@ def test_a_metric_is_chosen_where_there_is_a_choice() -> None:
         load_kind("serving").of_metric("ttfd")
     with pytest.raises(DataError, match="'gemm' has no metric 'ttft'"):
         load_kind("gemm").of_metric("ttft")
+
+
+def test_times_beyond_all_machines_are_refused():
+    assert measured_time(MeasuredRow({"time_us": "5"}, "x.csv", 2)) == pytest.approx(5e-6)
+    for text in ("5e-324", "1e90"):
+        with pytest.raises(DataError, match=r"x\.csv, line 2, column 'time_us': .* to 1e\+15"):
+            measured_time(MeasuredRow({"time_us": text}, "x.csv", 2))

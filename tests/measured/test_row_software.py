@@ -9,13 +9,16 @@ import pytest
 from perfmodel.measured.row_software import (
     framework_of,
     precision_of,
+    recompute_of,
     release_of,
     sequence_parallel,
     zero_of,
 )
 from perfmodel.measured.rows import MeasuredRow, Skip
+from perfmodel.model.presets import load_model
 from perfmodel.software.facts import Run
 from perfmodel.software.framework import as_run, load_framework
+from perfmodel.training.memory import waiting_share
 
 NVL72 = Run("mxfp8", True, 72)
 
@@ -318,3 +321,40 @@ def test_sequence_parallelism_follows_the_cell_then_the_software() -> None:
     assert not sequence_parallel(row(), modern, 1)
     assert not sequence_parallel(row(), old, 8)
     assert not sequence_parallel(row(sequence_parallel="no"), modern, 8)
+
+
+def recomputing(recompute: str) -> MeasuredRow:
+    return MeasuredRow({"recompute": recompute}, "runs.csv", 2)
+
+
+@pytest.mark.parametrize(
+    ("cell", "level"),
+    [
+        ("", ""),
+        ("none", "none"),
+        ("none/default (recipe sets none)", "none"),
+        ("selective [mla_up_proj]", "selective"),
+        ("full", "full"),
+        ("custom (offload)", "full"),
+        ("qkv_proj_offloaded", "selective"),
+        ("minimal_offloaded", "selective"),
+        ("minimal_with_context", "selective"),
+        ("minimal_flash", "selective"),
+        ("custom", "full"),
+    ],
+)
+def test_recompute_cells(cell: str, level: str) -> None:
+    assert recompute_of(recomputing(recompute=cell)).level == level
+
+
+def test_blocks_of_layers() -> None:
+    found = recompute_of(recomputing(recompute="full (block 5 layers)"))
+    assert found.layers == {"recompute_method": "block", "recompute_num_layers": 5}
+
+
+def test_what_waits_in_the_host() -> None:
+    """Of a layer of Llama 2 70B its input, 8192 numbers, and 64 + 2 x 8 heads of 128."""
+    found = recompute_of(recomputing(recompute="qkv_proj_offloaded"))
+    model, framework = load_model("llama-2-70b"), load_framework("maxtext")
+    share = waiting_share(model, framework, found.words.split(), found.offloaded)
+    assert share == pytest.approx(10240 / (10240 + 8192), rel=1e-12)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from perfmodel.base.errors import DataError
+from perfmodel.measured.kinds.serving import KIND
 from perfmodel.measured.rows import MeasuredRow, Skip
 from perfmodel.measured.serving_rows import (
     CLOSED,
@@ -15,11 +16,14 @@ from perfmodel.measured.serving_rows import (
     OPEN,
     STATIC,
     case_of,
-    check,
     derived,
+    engine_of,
+    formats_of,
     load_of,
     measured_value,
 )
+from perfmodel.model.presets import load_model
+from perfmodel.software.engine import load_engine
 
 RUN = {
     "hardware": "B200",
@@ -159,9 +163,9 @@ def test_the_measurement_is_the_metric_or_what_stands_for_it() -> None:
 
 
 def test_cells_that_should_be_numbers_are_checked() -> None:
-    check(row())
+    KIND.refuse_broken(row())
     with pytest.raises(DataError, match="line 2, column 'isl'"):
-        check(row(isl="long"))
+        KIND.refuse_broken(row(isl="long"))
 
 
 def test_rows_are_grouped_by_what_follows_from_them() -> None:
@@ -173,3 +177,92 @@ def test_rows_are_grouped_by_what_follows_from_them() -> None:
         "crowd": "33-256",
     }
     assert derived(row(**POOLS))["pools"] == "disaggregated"
+
+
+def bare(**cells: str) -> MeasuredRow:
+    return MeasuredRow(cells, "runs.csv", 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "engine"),
+    [
+        ("TensorRT-LLM", "trtllm"),
+        ("TensorRT-LLM (PyTorch backend)", "trtllm"),
+        ("Dynamo TRT-LLM", "trtllm"),
+        ("vLLM", "vllm"),
+        ("SGLang", "sglang"),
+        ("dynamo-sglang", "sglang"),
+    ],
+)
+def test_engines_have_many_names(text: str, engine: str) -> None:
+    assert engine_of(bare(engine=text))[0].engine == engine
+
+
+@pytest.mark.parametrize("text", ["", "ATOM", "LMDeploy"])
+def test_other_engines_have_no_facts(text: str) -> None:
+    with pytest.raises(Skip):
+        engine_of(bare(engine=text))
+
+
+def test_the_release_is_that_of_the_row() -> None:
+    for version in ("0.8.5", "0.12.0", "nightly-5b8c30d62b754b57"):
+        found, _ = engine_of(bare(engine="vLLM", version=version))
+        assert found == load_engine("vllm", version if version[0] == "0" else "")
+
+
+def test_releases_of_dynamo_are_none_of_the_engine() -> None:
+    pools = {"engine": "TensorRT-LLM", "version": "0.8.1.post2", "prefill_workers": "2"}
+    found, notes = engine_of(bare(**pools))
+    assert found == load_engine("trtllm")
+    assert "Dynamo" in notes[0]
+    assert engine_of(bare(engine="TensorRT-LLM", version="0.8.0"))[0] == load_engine(
+        "trtllm", "0.8"
+    )
+    assert found != load_engine("trtllm", "0.8")
+
+
+def formats(model: str, engine: str = "trtllm", four_bits: bool = False, **cells: str) -> list[str]:
+    cells = {"model": model, **cells}
+    found, _ = formats_of(bare(**cells), load_model(model), load_engine(engine), four_bits)
+    return [found["weight_precision"], found["kv_precision"]]
+
+
+def test_formats_are_those_that_a_row_states() -> None:
+    assert formats("llama-3.1-70b", precision="fp8") == ["fp8", "fp8"]
+    assert formats("qwen3-32b", precision="fp8") == ["fp8_block", "fp8"]  # Qwen3-32B-FP8
+    assert formats("llama-3.1-70b", precision="FP4") == ["nvfp4", "fp8"]
+    assert formats("llama-3.1-70b", precision="fp16") == ["fp16", "fp16"]
+    assert formats("llama-3.1-70b", precision="fp8", kv_precision="auto") == ["fp8", "bf16"]
+    assert formats("deepseek-r1", precision="nvfp4", notes="FP16 KV") == ["nvfp4", "fp16"]
+    assert formats("llama-2-7b", precision="Matmult-BF16 weights int8") == ["int8", "bf16"]
+
+
+def test_an_empty_cell_means_as_published() -> None:
+    assert formats("qwen3-32b", "vllm") == ["stated", "bf16"]
+    assert formats("deepseek-r1", "vllm") == ["stated", "bf16"]
+    assert formats("deepseek-r1", "trtllm") == ["stated", "fp8"]
+    assert formats("deepseek-r1", "sglang") == ["stated", "bf16"]
+    assert formats("deepseek-r1", "sglang", four_bits=True) == ["stated", "fp8"]
+    assert formats("minimax-m2", "vllm", four_bits=True) == ["stated", "fp8"]
+
+
+def test_nobody_widens_published_weights() -> None:
+    assert formats("gpt-oss-120b", precision="fp8") == ["stated", "fp8"]
+
+
+def test_unknown_formats_are_skipped() -> None:
+    with pytest.raises(Skip, match="unknown precision"):
+        formats("qwen3-32b", precision="ternary")
+    with pytest.raises(Skip, match="unknown precision"):
+        formats("qwen3-32b", precision="fp8", kv_precision="ternary")
+
+
+def test_without_a_release_the_month_of_the_run_counts() -> None:
+    def release(engine: str, measured: str) -> str:
+        return engine_of(bare(engine=engine, measured=measured))[0].since
+
+    assert release("vLLM", "2025-10-29") == "0.8"
+    assert release("vLLM", "2026-01-30") == "0.14"
+    assert release("vLLM", "2026-04-01") == load_engine("vllm").since
+    assert release("TensorRT-LLM", "2025-01-10") == "0.5"
+    assert release("TensorRT-LLM", "") == load_engine("trtllm").since

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from perfmodel.base.errors import DataError
+from perfmodel.measured.kinds.wafer import KIND
 from perfmodel.measured.rows import MeasuredRow, Skip
 from perfmodel.measured.wafer_rows import (
     ALL_HEADS,
     case_of,
-    check,
     derived,
     hardware_of,
     measured_value,
@@ -182,13 +182,13 @@ def test_rows_without_a_measurement_cannot_judge(changed: dict[str, str]) -> Non
 )
 def test_broken_cells_name_file_line_and_column(changed: dict[str, str], words: str | None) -> None:
     def read() -> None:
-        check(broken)
+        KIND.refuse_broken(broken)
         case_of(broken)
         measured_value(broken)
 
     broken = row(PROMPT, **changed)
     if words is None:
-        check(broken)
+        KIND.refuse_broken(broken)
         return
     with pytest.raises(DataError, match=words) as found:
         read()

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from perfmodel.analysis.explain import operation_costs
 from perfmodel.base.errors import HardwareError
 from perfmodel.base.regimes import LIMITS, REGIMES, regime
-from perfmodel.base.variables import VARIABLES
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.kernels.step.overlap import hidden_width, hide, width_of
 from perfmodel.kernels.step.tables import PART, WIDTHS
+from perfmodel.kernels.variables import VARIABLES
 from perfmodel.operations.operations import (
     LAYER_KEY_FIELDS,
     Attention,

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfmodel.base.variables import MEMORY_COMPONENTS, STEP_VARIABLES, TIME_COMPONENTS
 from perfmodel.compute.stream import stream_device
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.kernels.collective.times import (
@@ -28,6 +27,7 @@ from perfmodel.kernels.step.overlap import beside_sends, hide
 from perfmodel.kernels.step.shards import shard_prices
 from perfmodel.kernels.step.stages import sum_stages, sum_widths
 from perfmodel.kernels.stream import stream_time
+from perfmodel.kernels.variables import MEMORY_COMPONENTS, STEP_VARIABLES, TIME_COMPONENTS
 from perfmodel.network.table import network_table
 from perfmodel.strategy.fields import MAPPINGS, OFFLOAD, OFFLOAD_TO
 
@@ -751,6 +751,7 @@ def closed(case, device, network, *, dtype: Any = np.float64):
     for i, row in enumerate(case["strategies"]):  # each a family of its own
         for name in set(columns.STRATEGY.names) & {*row, "data_ranks"}:
             families[name][i] = row[{"data_ranks": "data"}.get(name, name)]
+    families.schedule = 1 << families.schedule  # GPIPE, ONE_F_ONE_B, INTERLEAVED
     families.number = families.first = np.arange(families.size)
     families.behind, families.waits = families.first + 1, -1
     batch = np.array([row["global_batch"] for row in case["strategies"]], np.int64)

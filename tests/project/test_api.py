@@ -31,7 +31,7 @@ def test_functions_survive_the_import_of_their_modules():
     """`perfmodel.sweep` is the function whatever was imported before."""
     for module in (
         "sweeps.sweep",
-        "sweeps.results",
+        "store.results",
         "strategy.enumerate",
         "hwprofiles",
         "model.presets",

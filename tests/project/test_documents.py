@@ -8,9 +8,9 @@ import pytest
 
 from perfmodel import strategies_from_rows
 from perfmodel.analysis.explain import operation_costs
-from perfmodel.base import serving_variables
-from perfmodel.base.variables import COSTS, VARIABLES
 from perfmodel.cli.main import cli
+from perfmodel.kernels.serving import variables as serving_variables
+from perfmodel.kernels.variables import COSTS, VARIABLES
 from perfmodel.serving import rules as serving_rules
 from perfmodel.software.facts import HEADER, text_of
 from perfmodel.software.framework import FOLDER, FRAMEWORKS, IDENTITY

@@ -177,7 +177,7 @@ COMPUTING = (
     *("perfmodel.kernels", "perfmodel.compute.", "perfmodel.network.", "perfmodel.measured.kinds."),
     "perfmodel.sweeps.collective_grids",
     "perfmodel.store.datasets",
-    "perfmodel.base.spoken",
+    "perfmodel.base.lazy_columns",
 )
 SLOW = ("numba", "xarray", "netCDF4", "matplotlib", "scipy")
 

@@ -31,11 +31,6 @@ ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
         "kernels/step/stages.py",
         "kernels/step/tables.py",
     ),
-    ("launch/test_served.py", "one table each of a program's options, all tried there"): (
-        "perfmodel/launch/sglang.py",
-        "perfmodel/launch/tensorrt_llm.py",
-        "perfmodel/launch/vllm.py",
-    ),
     (
         "oracles/test_collectives.py",
         "the cost of a group, which schedules message by message confirm",
@@ -119,9 +114,6 @@ ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
         "hwprofiles/build.py",
         "hwprofiles/parts.py",
         "hwprofiles/schema.py",
-    ),
-    ("measured/test_calibrate.py", "steps of one calibration, from rows to a written profile"): (
-        "perfmodel/measured/profile.py",
     ),
     (
         "workloads/simulation/test_contention.py",

@@ -122,7 +122,7 @@ def test_source_distributions_depend_on_files_alone(tmp_path: Path) -> None:
 def test_the_lowest_versions_are_those_that_extras_and_requirements_name() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    installed = ("plot", "parquet", "zarr", "dask", "interactive", "ui", "test")
+    installed = ("plot", "parquet", "zarr", "dask", "ui", "test")
     lines = [*project["dependencies"], *(line for name in installed for line in extras[name])]
     lowest = dict(re.findall(r"^([\w-]+)>=([\d.]+)", "\n".join(lines), re.MULTILINE))
     text = (ROOT / ".ci/lowest.txt").read_text(encoding="utf-8")

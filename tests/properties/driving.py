@@ -23,7 +23,7 @@ from perfmodel import (
 )
 from perfmodel.base.collectives import ALGORITHMS, COLLECTIVES
 from perfmodel.base.errors import PerfModelError
-from perfmodel.base.pipelines import SCHEDULES
+from perfmodel.base.pipelines import SCHEDULE_FACTS, SCHEDULES
 from perfmodel.compute.attention import ragged_attention_time
 from perfmodel.compute.grouped_gemm import even_loads, grouped_gemm_times
 from perfmodel.compute.indexer import indexer_times
@@ -50,22 +50,24 @@ from perfmodel.strategy.pipelines import usual_chunks
 from perfmodel.training.stage_memory import stage_memories
 from perfmodel.training.timeline import pipeline_timeline
 from perfmodel.wafer.cores.attention import AttentionSizes, Part, decode_attention
-from perfmodel.wafer.cores.instructions import multicasts
+from perfmodel.wafer.cores.instructions import bytes_times_links, multicasts
 from perfmodel.wafer.cores.layout import even_layout
-from perfmodel.wafer.cores.product import product
+from perfmodel.wafer.cores.node import product
 from perfmodel.wafer.cores.routing import core_routing
 from perfmodel.wafer.cores.setting import CoreSetting
-from perfmodel.wafer.cores.traffic import bytes_times_links
-from perfmodel.wafer.dealt import deal_contexts
 from perfmodel.wafer.formats.core_trace import format_pieces
 from perfmodel.wafer.nodes.workload import node_operations
 from perfmodel.wafer.search.mapping import search_mapping
 from perfmodel.wafer.system import WaferSystem
 from perfmodel.wafer.tiles import best_tiles
-from perfmodel.wafer.twin.core_products import CoreNode, attention_pieces, product_pieces
-from perfmodel.wafer.twin.core_transfers import all_reduce_pieces, multicast_piece
+from perfmodel.wafer.twin.core_pieces import (
+    CoreNode,
+    all_reduce_pieces,
+    attention_pieces,
+    multicast_piece,
+    product_pieces,
+)
 from perfmodel.workloads.formats.astra_text.system import INTER_DIMENSION, INTRA_DIMENSION
-from perfmodel.workloads.schedules.contention import Operation, concurrent_times
 from perfmodel.workloads.schedules.on_links import scheduled_time
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
 from perfmodel.workloads.twins.astra.collective import (
@@ -77,7 +79,7 @@ from perfmodel.workloads.twins.astra.costs import AstraCosts
 from tests.kernels.pipeline.cases import random_durations
 from tests.kernels.serving import cases as serving
 from tests.kernels.serving.test_passes import linear_tables
-from tests.workloads.schedules.networks import CASES, GB, TOPOLOGIES, nodes, options_of
+from tests.workloads.schedules.networks import CASES, TOPOLOGIES, nodes, options_of
 from tests.workloads.twins.astra import networks as astra
 from tests.workloads.twins.astra_text import test_native as astra_text
 
@@ -141,10 +143,10 @@ def pipelines(random: np.random.Generator) -> None:
     """Every schedule, its passes over uneven stages, what ranks keep, and closed forms."""
     from perfmodel.kernels.pipeline import closed, events, held, link, orders, paced, repetition
 
-    for schedule, name in enumerate(SCHEDULES):
-        chunks = usual_chunks(name)
+    for name in SCHEDULES:
+        chunks, placement = usual_chunks(name), SCHEDULE_FACTS[name].placement
         for ranks, batches in ((4, 8), (2, 12)):
-            order = orders.make_order(schedule, ranks, chunks, batches, ranks)
+            order = orders.make_order(name, placement, ranks, chunks, batches, ranks)
             program = link.link_order(order)
             stages = order.rank_of.size
             steady = repetition.repetitions(order, program, ranks)
@@ -156,19 +158,12 @@ def pipelines(random: np.random.Generator) -> None:
             held.peaks(order, until_input, until_weight)
             held.fullest(order.first, order.kind, order.stage % 2, 2)
             held.held_over_time(order, timeline, until_input, until_weight)
-            closed.most_held(schedule, ranks, chunks, batches, ranks)
-            closed.equal_bubble(schedule, ranks, chunks, batches, 1.0, 1.0, 0.7, 2.5)
     link.link_order(order._replace(stage=order.stage[::-1].copy()))  # out of order
     events.plain_durations(*random.uniform(0.1, 2.0, (3, 4)))
-    closed.zb_h2_wait(4, 1.0, 1.1, 0.6)
-    forward, backward, there, back = random.uniform(0.1, 1.0, (4, 5, 4))
-    closed.one_f_one_b_makespan(forward[0], backward[0], 9)
+    closed.one_f_one_b_makespan(*random.uniform(0.1, 1.0, (4, 5, 4))[:2, 0], 9)
     ends = closed.Ends(1.0, 2.0, 0.7, 0.9, 0.5, 0.2)
     closed.ends_wait(False, 4, 1, 8, ends)
     closed.ends_wait(False, 4, 2, 8, ends)
-    closed.last_is_slowest(forward[0], backward[0])
-    closed.slowest_time(forward[0], backward[0], 1, 8)
-    closed.gpipe_time(forward[0], backward[0], there[0], back[0], 8)
 
 
 def schedules(random: np.random.Generator) -> None:
@@ -344,7 +339,7 @@ def collectives(random: np.random.Generator) -> None:
 
 
 def topologies(random: np.random.Generator) -> None:
-    """Routes and loads on every topology, schedules on them, and what shares their links."""
+    """Routes and loads on every topology, and schedules on them."""
     for topology in (*TOPOLOGIES.values(), nodes(1e-6)):
         count = topology.device_count
         source, target = random.integers(0, count, (2, 30))
@@ -359,19 +354,6 @@ def topologies(random: np.random.Generator) -> None:
         members = range(8)
         options = options_of(collective, algorithm)
         scheduled_time(TOPOLOGIES[name], collective, algorithm, 1e6, members, **options)
-    sends = [
-        Operation("point_to_point", "direct", float(size), [int(a), int(b)], start=float(start))
-        for a, b, size, start in zip(
-            *random.permuted([range(8)] * 2, axis=1),
-            random.uniform(0.1, 4, 8) * GB,
-            random.uniform(0, 0.1, 8),
-            strict=True,
-        )
-        if a != b
-    ]
-    ring = Operation("all_reduce", "ring", 4 * GB, range(4), pipelined=True)
-    for name in ("ring", "switch", "mesh"):
-        concurrent_times(TOPOLOGIES[name], [*sends, ring])
 
 
 def trace_set(random: np.random.Generator) -> TraceSet:
@@ -486,11 +468,10 @@ def astra_texts(random: np.random.Generator) -> None:
 
 
 def mesh_tiles(random: np.random.Generator) -> None:
-    """Products and contexts on the cores of a node, of any size."""
+    """Products on the cores of a node, of any size."""
     for grid in ((2, 3), (4, 4), (1, 20)):
         m, k, n = (int(one) for one in sizes(random, 1, 5000, 3))
         best_tiles(m, k, n, grid, groups=int(random.integers(1, 5)))
-        deal_contexts(sizes(random, 1, 3000, 7), grid, int(random.integers(1, 20)))
 
 
 def mesh_mappings(random: np.random.Generator) -> None:
@@ -525,7 +506,7 @@ def mesh_searches(random: np.random.Generator) -> None:
 
 def meshes(random: np.random.Generator) -> None:
     """Sums and products on meshes of cores, of any size."""
-    from perfmodel.kernels.wafer import exchange, phases, products, reduce, routes
+    from perfmodel.kernels.wafer import products, reduce, routes
     from perfmodel.wafer.flows import reduction, simulated_cycles
 
     for name in reduce.ALGORITHMS:
@@ -534,12 +515,10 @@ def meshes(random: np.random.Generator) -> None:
     source, target = random.integers(0, 63, (2, 200))
     size = random.integers(0, 9, 200).astype(float)
     for tree in (np.full(200, routes.ALONE), np.arange(200) // 5):
-        loads, passing, *_ = routes.flow_loads(9, 7, source // 5 * 5, target, size, tree)
-        routes.phase_counts(loads)
-        routes.relayed_wavelets(loads, passing, 3)
-    for kind in (exchange.EACH, exchange.DEDUPLICATED, exchange.TREE):
+        routes.flow_loads(9, 7, source // 5 * 5, target, size, tree)
+    for kind in (routes.EACH, routes.DEDUPLICATED, routes.TREE):
         for back in (False, True):
-            exchange.exchange_loads(9, 7, source, target.reshape(-1, 4).repeat(4, 0), kind, back)
+            routes.exchange_loads(9, 7, source, target.reshape(-1, 4).repeat(4, 0), kind, back)
     core = (2.0, 4.0, 16.0, 8.0, 20.0)
     links = (2.0, 1.0, 20.0, 2.0)
     for _ in range(4):
@@ -549,14 +528,12 @@ def meshes(random: np.random.Generator) -> None:
             reduce.all_reduce_counts(algorithm, cores, elements, 2.0)
             reduce.all_gather_cycles(algorithm, cores, elements, *links)
             reduce.grid_all_reduce_cycles(algorithm, cores, elements, 64.0, *links)
-        reduce.broadcast_cycles(cores, elements, *links)
-        phases.phase_cycles(elements, 2.0 * elements, cores, cores, 3.0, 2.0)
+        reduce.phase_cycles(elements, 2.0 * elements, cores, cores, 3.0, 2.0)
         m, n, k = (float(one) for one in sizes(random, 1, 30_000, 3))
         products.gemv_cycles(k, n, cores, cores, reduce.TWO_LEVEL, *core, *links)
         for algorithm in range(len(products.PRODUCTS)):
             products.mesh_gemm_cycles(algorithm, m, n, k, cores, *core, *links)
             products.mesh_gemm_cycles(algorithm, m, n, k, cores, *core, *links, 24.0)
-            products.product_tile_bytes(algorithm, m, n, k, cores, 2.0)
         products.transposed_product_cycles(reduce.TWO_LEVEL, m, n, k, cores, *core, *links)
 
 

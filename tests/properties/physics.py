@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.precisions import PRECISIONS
-from perfmodel.base.variables import MEMORY_COMPONENTS, STEP_VARIABLES, TIME_COMPONENTS
 from perfmodel.hwprofiles import Hardware, list_hardware, load_hardware
+from perfmodel.kernels.variables import MEMORY_COMPONENTS, STEP_VARIABLES, TIME_COMPONENTS
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import FRAMEWORKS, Framework, load_framework

@@ -90,7 +90,7 @@ def test_the_calls_reach_the_kernels(signatures):
         "collective.times.collective_choices",
         "collective.expert_exchange.moe_exchange_times",
         "step.close.close_strategies",
-        "trace.schedule.run_traces",
+        "workloads.trace.schedule.run_traces",
     }
 
 

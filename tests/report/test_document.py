@@ -41,17 +41,19 @@ def test_pipelines_of_the_best_are_pictures(found, swept):
     steps = unpacked(it["exact"]["columns"]["step_time"])
     for row, picture in it["pictures"].items():
         degree = stages["labels"][unpacked(stages["data"])[int(row)]]
-        assert str(picture["stages"]) == degree
-        start, end = unpacked(picture["start"]).astype(int), unpacked(picture["end"]).astype(int)
-        assert (end >= start).all()
-        assert end.max() == 65535
-        assert picture["makespan"] == pytest.approx(steps[int(row)], rel=1e-6)
-        passes = unpacked(picture["kind"]) < 4
-        assert passes.sum() == 2 * picture["stages"] * picture["chunks"] * picture["micro_batches"]
+        panel, marks = picture["panel"], picture["panel"]["marks"]
+        assert str(len(panel["y"]["ticks"])) == degree
+        assert panel["x"]["high"] == pytest.approx(steps[int(row)], rel=1e-6)
+        ends = [unpacked(it["start"]).astype(int) + unpacked(it["length"]) for it in marks]
+        assert max(map(max, ends)) == 65535
+        for it in marks:
+            assert it["start"]["unit"] == it["length"]["unit"] == panel["x"]["high"] / 65535
+        passes = sum(it["at"]["count"] for it in marks if "texts" in it)
+        assert passes == 2 * int(degree) * picture["chunks"] * picture["micro_batches"]
         for parts in zip(
             *(picture[name] for name in ("work", "communication", "waiting")), strict=True
         ):
-            assert sum(parts) == pytest.approx(picture["makespan"], rel=1e-6)
+            assert sum(parts) == pytest.approx(panel["x"]["high"], rel=1e-6)
 
 
 def test_files_of_one_kind_stand_side_by_side_and_kinds_apart(swept, served, compared_file):

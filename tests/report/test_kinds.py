@@ -2,7 +2,8 @@
 
 import pytest
 
-from perfmodel.base import serving_variables, variables
+from perfmodel.kernels import variables
+from perfmodel.kernels.serving import variables as serving_variables
 from perfmodel.report import kinds
 from perfmodel.report.kinds import form_of, title_of
 from perfmodel.strategy.fields import FIELD_BY_NAME

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from perfmodel.base.serving_variables import ALIASES as METRICS
+import numpy as np
+import pytest
+
+from perfmodel import load_grid
+from perfmodel.kernels.serving.variables import ALIASES as METRICS
 from perfmodel.serving.fields import (
     ALIASES,
     DEGREES,
@@ -10,6 +14,9 @@ from perfmodel.serving.fields import (
     DEPLOYMENT_FIELDS,
     LOAD_FIELD_BY_NAME,
     LOAD_FIELDS,
+    WHERE_UNSET,
+    is_closed_loop,
+    is_stated,
 )
 from perfmodel.serving.layouts import LAYOUT_FIELDS
 
@@ -35,3 +42,22 @@ def test_defaults_are_within_their_limits():
             assert item.default in item.choices
         else:
             assert item.minimum <= item.default <= item.maximum
+
+
+def test_help_says_what_holds_where_nothing_is_stated():
+    fields = DEPLOYMENT_FIELD_BY_NAME | LOAD_FIELD_BY_NAME
+    for name, words in WHERE_UNSET.items():
+        assert fields[name].description.endswith(f"; 0: {words}")
+        assert fields[name].default == 0
+    others = [name for name, item in fields.items() if "; 0: " in item.description]
+    assert set(others) - WHERE_UNSET.keys() == {"prefill_workers"}  # no worker is a number
+
+
+def test_loops_are_closed_or_open_and_only_fields_that_may_be_unstated_are_asked():
+    loads = load_grid(concurrency=[1, 8], arrival_rate=2.0)
+    assert loads.is_closed_loop.tolist() == [True, True, False]
+    assert [bool(is_closed_loop(loads.row(i))) for i in range(3)] == [True, True, False]
+    assert (is_stated(loads, "arrival_rate") == ~loads.is_closed_loop).all()
+    assert np.isinf(loads.kernel_columns().rounds).all()
+    with pytest.raises(KeyError, match="prefix"):
+        is_stated(loads, "prefix")

@@ -6,8 +6,16 @@ import numpy as np
 import pytest
 
 from perfmodel import load_hardware, load_model
+from perfmodel.base.errors import HardwareError, StrategyError
 from perfmodel.compute.attention import attention_times
-from perfmodel.serving.mixers import Calls, MixerFormats, decode_times, mixer_formats, prefill_times
+from perfmodel.serving.mixers import (
+    Calls,
+    MixerFormats,
+    check_cached,
+    decode_times,
+    mixer_formats,
+    prefill_times,
+)
 from perfmodel.serving.weights import ProductFormat
 from perfmodel.software.engine import load_engine
 
@@ -56,7 +64,38 @@ def test_formats_follow_engine_and_device() -> None:
     assert mixer_formats(H100, VLLM, "fp8", WIDE, prefill=True)[1:3] == ("bf16", "bf16")
     assert mixer_formats(H100, VLLM, "fp8", WIDE, prefill=False)[1:3] == ("fp8", "fp8")
     assert mixer_formats(A100, VLLM, "fp8", WIDE, prefill=False)[1:3] == ("bf16", "fp8")
-    assert mixer_formats(H100, VLLM, "stated", WIDE, prefill=False)[1:3] == ("bf16", "bf16")
+    assert mixer_formats(H100, VLLM, "bf16", WIDE, prefill=False)[1:3] == ("bf16", "bf16")
+
+
+@pytest.mark.parametrize("engine", ["vllm", "trtllm"])
+@pytest.mark.parametrize("prefill", [False, True])
+def test_products_over_an_nvfp4_cache_run_in_fp8(engine: str, prefill: bool) -> None:
+    found = mixer_formats(B200, load_engine(engine), "nvfp4", WIDE, prefill=prefill)
+    assert found[1:3] == ("fp8", "nvfp4")
+
+
+@pytest.mark.parametrize(
+    ("model", "hardware", "engine", "message"),
+    [
+        ("llama-3.1-70b", H100, "vllm", "dgx-h100.* no kernels for a cache in nvfp4"),
+        ("llama-3.1-70b", "mi355x", "vllm", "need tcgen05"),
+        (
+            "llama-3.1-70b",
+            B200,
+            "sglang",
+            "engine sglang.* has no cache in nvfp4; possible with vllm or trtllm",
+        ),
+        ("deepseek-v3", B200, "vllm", r"latent attention \(MLA\) has no kernels"),
+        ("deepseek-v3.2-exp", B200, "trtllm", "sparse attention has no kernels"),
+    ],
+)
+def test_an_nvfp4_cache_is_refused_where_no_kernels_are(
+    model: str, hardware: object, engine: str, message: str
+) -> None:
+    device = load_hardware(hardware)
+    with pytest.raises((HardwareError, StrategyError), match=message):
+        check_cached(load_model(model), device, load_engine(engine), "nvfp4")
+    check_cached(load_model(model), device, load_engine(engine), "fp8")
 
 
 def test_absorbed_latents_win_in_decode_and_lose_in_prefill() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from perfmodel import load_grid, load_hardware, serving_grid
+from perfmodel.base.errors import HardwareError
 from perfmodel.kernels.serving.tables import ROWS
 from perfmodel.serving.memory import deployment_memory
 from perfmodel.serving.project import deployment_columns, project_points
@@ -81,3 +82,26 @@ def test_progress_counts_every_point():
     )
     assert sum(seen) == 6
     assert STATUS_NAMES[0] == "valid"
+
+
+def test_a_cache_of_fewer_bits_holds_more_and_is_read_faster():
+    found = {}
+    for name in ("bf16", "fp8", "nvfp4"):
+        grid = serving_grid("llama-3.1-70b", "dgx-b200", tensor_parallel=4, kv_precision=name)
+        load = load_grid(input_length=8192, output_length=512, concurrency=64)
+        found[name] = project_points(grid, load, load_hardware("dgx-b200"))
+    blocks = [float(found[name].memory.blocks[0]) for name in found]
+    assert np.allclose([blocks[1] / blocks[0], blocks[2] / blocks[1]], [2.0, 1 / 0.5625], rtol=1e-3)
+    for row in (ROWS.time_per_output_token_mean, ROWS.time_to_first_token_mean):
+        times = [float(found[name].values[row, 0, 0]) for name in found]
+        assert times == sorted(times, reverse=True)
+        assert len(set(times)) == 3
+
+
+def test_a_cache_without_kernels_is_refused_for_the_prefill_pool_too():
+    axes = {"tensor_parallel": 8, "prefill_workers": 1, "prefill_tensor_parallel": 8}
+    grid = serving_grid("llama-3.1-70b", "dgx-b200", kv_precision="nvfp4", **axes)
+    load = load_grid(input_length=1024, output_length=128, concurrency=8)
+    b200, h100 = load_hardware("dgx-b200"), load_hardware("dgx-h100")
+    with pytest.raises(HardwareError, match="dgx-h100"):
+        project_points(grid, load, b200, prefill_hardware=h100)

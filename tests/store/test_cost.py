@@ -10,7 +10,7 @@ import pytest
 
 from perfmodel.base.errors import DataError
 from perfmodel.base.table import Table
-from perfmodel.base.variables import COST_VARIABLES
+from perfmodel.kernels.variables import COST_VARIABLES
 from perfmodel.store.cost import add_cost, assumptions, checkpoint_size, unknown_costs
 from perfmodel.store.results import as_table, best
 from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid

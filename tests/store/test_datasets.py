@@ -10,7 +10,7 @@ import xarray as xr
 
 import perfmodel
 from perfmodel.base.errors import DataError
-from perfmodel.base.variables import TIME_COMPONENTS
+from perfmodel.kernels.variables import TIME_COMPONENTS
 
 
 @pytest.fixture(scope="module")

@@ -9,14 +9,48 @@ import numpy as np
 import pytest
 import xarray as xr
 
+import perfmodel
 from perfmodel import load_hardware, load_model, strategy_grid, sweep
 from perfmodel.base import table as tables
 from perfmodel.base.errors import DataError
-from perfmodel.base.variables import MEMORY_COMPONENTS, TIME_COMPONENTS, VARIABLES
+from perfmodel.kernels.variables import MEMORY_COMPONENTS, RATE, TIME_COMPONENTS, VARIABLES
 from perfmodel.store import results as stored
 from perfmodel.store.datasets import open_results
 from perfmodel.store.files import save_results
+from perfmodel.store.results import Ranked
 from perfmodel.strategy.grid import FIELDS
+from tests.sweeps.test_several import AXES
+
+ROWS = Ranked(
+    {
+        "hardware": "dgx-h100",
+        "tensor_parallel": degree,
+        "pipeline_parallel": 1,
+        "data_parallel": 8,
+        "micro_batch_size": 1,
+        "zero_stage": 1,
+        "recompute": recompute,
+        "step_time": 0.5 * degree,
+        "memory_total": 1e9,
+    }
+    for degree, recompute in ((1, "none"), (2, "full"))
+)
+
+
+def test_text_and_html_show_what_differs() -> None:
+    for text in (repr(ROWS), ROWS._repr_html_()):
+        assert "recompute" in text
+        assert "step_time" in text
+        assert "zero_stage" not in text
+    assert len(repr(ROWS).splitlines()) == 3
+    assert repr(Ranked()) == "no strategies"
+
+
+def test_a_data_frame_has_every_column() -> None:
+    frame = ROWS.to_dataframe()
+    assert frame.index.tolist() == [1, 2]
+    assert frame["zero_stage"].tolist() == [1, 1]
+    assert ROWS[1]["recompute"] == "full"
 
 
 @pytest.fixture(scope="module")
@@ -231,3 +265,55 @@ def test_the_best_of_each_is_the_best_of_a_filter(dataset: xr.Dataset) -> None:
         assert stored.best(dataset, 1, where=where) == [row]
     assert len({(row["hardware"], row["recompute"]) for row in found}) == len(found) > 3
     assert stored.best_of_each(dataset, ["hardware"], where="tp > 1000") == []
+
+
+DEVICES = (4, 8, 16)
+
+
+@pytest.fixture(scope="module", params=["strong", "weak"])
+def curve(request):
+    results = perfmodel.sweep_several(
+        "gpt2", "dgx-h100", DEVICES, global_batch_size=32, scaling=request.param, **AXES
+    )
+    return request.param, results, perfmodel.scaling(results)
+
+
+def test_every_number_of_devices_has_its_best_strategy(curve):
+    _, results, rows = curve
+    assert [row["devices"] for row in rows] == list(DEVICES)
+    assert results.perfmodel.scaling() == rows
+    for row in rows:
+        top = perfmodel.best(results, 1, where=f"devices == {row['devices']}")[0]
+        assert row["step_time"] == top["step_time"]
+        tokens = row["global_batch_size"] * row["sequence_length"]
+        assert row["tokens_per_second"] == pytest.approx(tokens / row["step_time"])
+
+
+def test_efficiency_is_that_of_a_device_against_the_smallest_run(curve):
+    _, _, rows = curve
+    assert rows[0]["scaling_efficiency"] == 1.0
+    for row in rows:
+        assert row["scaling_efficiency"] == row[RATE] / rows[0][RATE]
+
+
+def test_strong_keeps_the_batch_and_weak_lets_it_grow(curve):
+    kind, _, rows = curve
+    batches = [row["global_batch_size"] for row in rows]
+    assert batches == ([32, 32, 32] if kind == "strong" else [32, 64, 128])
+
+
+def test_every_batch_and_hardware_has_a_curve_of_its_own():
+    results = perfmodel.sweep_several(
+        "gpt2", ["dgx-h100", "dgx-b200"], [4, 8], global_batch_size=[32, 64], **AXES
+    )
+    rows = perfmodel.scaling(results)
+    curves = [(row["hardware"], row["global_batch_size"], row["devices"]) for row in rows]
+    assert len(curves) == len(set(curves)) == 8
+    assert curves[0][2] < curves[1][2]
+    assert perfmodel.scaling(results, where="devices > 100") == []
+
+
+def test_a_sweep_of_one_number_is_a_point():
+    grid = perfmodel.strategy_grid("gpt2", 4, global_batch_size=32, **AXES)
+    point = perfmodel.scaling(perfmodel.sweep("gpt2", grid, "dgx-h100"))
+    assert [row["devices"] for row in point] == [4]

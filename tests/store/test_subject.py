@@ -2,9 +2,10 @@
 
 import pytest
 
-from perfmodel.base import serving_variables, variables
 from perfmodel.base.table import Column, Table
-from perfmodel.base.variables import RATE
+from perfmodel.kernels import variables
+from perfmodel.kernels.serving import variables as serving_variables
+from perfmodel.kernels.variables import RATE
 from perfmodel.store.subject import SERVING, TRAINING, subject_of
 from perfmodel.wafer import variables as wafer_variables
 from perfmodel.wafer.result_subject import SUBJECT as WAFER

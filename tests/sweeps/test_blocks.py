@@ -11,7 +11,7 @@ from perfmodel.base.errors import StrategyError
 from perfmodel.store.cost import add_cost
 from perfmodel.store.results import decide_safely
 from perfmodel.sweeps.several import enumerate_problems
-from perfmodel.sweeps.winners import joined
+from perfmodel.sweeps.stored import joined
 from tests.sweeps.block_sweeps import AXES, BLOCK, asked, assert_same, at_once, blocks, whole
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from perfmodel import load_hardware, serving_grid
 from perfmodel.base.errors import StrategyError
-from perfmodel.base.serving_variables import VARIABLES
+from perfmodel.kernels.serving.variables import VARIABLES
 from perfmodel.serving.project import prepare
 from perfmodel.serving.replay import replay_trace
 from perfmodel.serving.requests import RequestTrace

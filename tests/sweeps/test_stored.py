@@ -2,20 +2,105 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import os
+import random
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import xarray as xr
 
 from perfmodel.base.errors import DataError, MachineError
+from perfmodel.base.workers import Workers
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.store.files import save_results
-from perfmodel.store.results import best, open_table, pareto
-from perfmodel.sweeps.stored import StoredSweep, check_stored_path, run_here
-from tests.sweeps.block_sweeps import AXES, assert_same, blocks, small, small_whole
+from perfmodel.store.results import best, best_of_each, open_table, pareto, scaling
+from perfmodel.sweeps import stored as module
+from perfmodel.sweeps.block_store import PartsStore
+from perfmodel.sweeps.stored import (
+    BlockResult,
+    StoredSweep,
+    Summary,
+    check_stored_path,
+    joined,
+    run_here,
+    run_on,
+    tally,
+    winners,
+)
+from tests.sweeps.block_sweeps import AXES, assert_same, blocks, small, small_whole, whole
+
+TOP = 4
+
+
+def pieces():
+    count = whole().sizes["strategy"]
+    cuts = [0, 7, 100, 101, 300, count]
+    parts = [whole().isel(strategy=slice(a, b)) for a, b in itertools.pairwise(cuts)]
+    return [BlockResult(i, tally(part), winners(part, TOP)) for i, part in enumerate(parts)]
+
+
+def summary(results):
+    found = Summary(TOP)
+    for result in results:
+        found.add(result)
+    return found
+
+
+def numbered(table, rows):
+    return [{**row, "strategy": int(table["strategy"].values[row["strategy"]])} for row in rows]
+
+
+def test_winners_of_parts_answer_what_the_whole_answers():
+    table = summary(pieces()).table()
+    assert table.sizes["strategy"] < whole().sizes["strategy"] / 2
+    assert numbered(table, best(table, TOP)) == list(best(whole(), TOP))
+    apart = ["model", "framework", "hardware"]
+    assert numbered(table, best_of_each(table, apart)) == list(best_of_each(whole(), apart))
+    assert numbered(table, scaling(table)) == list(scaling(whole()))
+
+
+def test_counts_add_up():
+    counts = summary(pieces()).counts
+    assert counts == tally(whole())
+    finite = np.isfinite(whole()["step_time"].values)
+    assert counts.possible == finite.sum(axis=0).tolist()
+    assert counts.lacking[0] > 0 == counts.lacking[1]  # A100 has no rate for fp8
+    assert counts.possible[0] + counts.lacking[0] == whole().sizes["strategy"]
+    memory = np.where(finite, whole()["memory_total"].values, np.inf)
+    assert counts.least_memory == memory.min(axis=0).tolist()
+
+
+def test_the_order_in_which_blocks_come_changes_nothing(monkeypatch):
+    expected = summary(pieces()).table()
+    shuffled = pieces()
+    random.Random(3).shuffle(shuffled)
+    monkeypatch.setattr(module, "MOST_KEPT", 20)  # winnowed on the way
+    assert_same(summary(shuffled).table(), expected)
+
+
+def test_a_line_of_json_has_every_digit():
+    for result in pieces():
+        line = result.to_json()
+        assert "\n" not in line
+        read = BlockResult.from_json(json.loads(line), whole().isel(strategy=[0]))
+        assert (read.number, read.tally) == (result.number, result.tally)
+        assert_same(read.winners, result.winners)
+
+
+def test_nothing_that_fits_leaves_what_is_possible():
+    table = whole()
+    none = table.isel(strategy=np.flatnonzero(~table["fits"].values.any(axis=1))[:5])
+    kept = winners(none, TOP)
+    assert kept.sizes["strategy"] > 0
+    assert tally(none).fitting == [0, 0]
+    assert_same(joined([none]), none)
+
 
 ENDINGS = (".zarr", ".nc")
 # A run that is killed while it writes its second block: half of a store's columns are there.
@@ -193,3 +278,56 @@ def test_what_is_ranked_piece_by_piece_is_what_is_ranked_at_once(tmp_path, monke
 def test_other_kinds_are_not_written_block_by_block(tmp_path, name):
     with pytest.raises(DataError, match=r"block by block; only \.zarr and \.nc files can be"):
         check_stored_path(tmp_path / name)
+
+
+pytest.importorskip("distributed", reason="Dask (the extra 'dask') is not installed")
+
+
+class Deadly(PartsStore):
+    """A store whose writer is killed at the first try of the second block."""
+
+    def write(self, number, start, table):
+        mark = self.path / "killed"
+        if number == 1 and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().write(number, start, table)
+
+
+class Full(PartsStore):
+    def write(self, number, start, table):
+        raise OSError(28, "No space left on device")
+
+
+def stored(path, run, **more):
+    with StoredSweep(small(**more), path, 5).opened(False) as work:
+        return work.run(run)
+
+
+def test_results_are_those_of_one_process_and_a_killed_worker_is_replaced(
+    two_workers, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules["perfmodel.sweeps.stored"].STORES, ".nc", Deadly)
+    path = tmp_path / "out.nc"
+    summary = stored(path, run_on(two_workers))
+    assert_same(open_table(path), small_whole(), but=("history",))
+    assert summary.counts.fitting == [int(small_whole()["fits"].values.sum())]
+    assert [it.name for it in tmp_path.iterdir()] == ["out.nc"]
+    two_workers.client.wait_for_workers(2, timeout=60)
+
+
+def test_workers_that_share_no_files_send_what_they_project(two_workers, tmp_path):
+    path = tmp_path / "out.nc"
+    far = Workers(two_workers.client, shares_files=False, name="far ones")
+    told: list[int] = []
+    with StoredSweep(small(), path, 5).opened(False) as work:
+        work.run(run_on(far), told.append)
+    assert sum(told) == small().count
+    assert_same(open_table(path), small_whole(), but=("history",))
+
+
+def test_a_full_disk_of_a_worker_is_one_line(two_workers, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules["perfmodel.sweeps.stored"].STORES, ".nc", Full)
+    with pytest.raises(MachineError, match=r"cannot write '.*out\.nc': No space left on device$"):
+        stored(tmp_path / "out.nc", run_on(two_workers))
+    assert list(tmp_path.iterdir()) == []

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import DataError, StrategyError
-from perfmodel.base.variables import (
+from perfmodel.hwprofiles import load_hardware
+from perfmodel.hwprofiles.trust import KERNELS
+from perfmodel.kernels.variables import (
     MEMORY_COMPONENTS,
     SCHEMA_VERSION,
     STEP_VARIABLES,
     TIME_COMPONENTS,
     VARIABLES,
 )
-from perfmodel.hwprofiles import load_hardware
-from perfmodel.hwprofiles.trust import KERNELS
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import load_framework
 from perfmodel.store.datasets import open_results

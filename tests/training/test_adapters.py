@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel import strategies_from_rows
-from perfmodel.base.variables import MEMORY_COMPONENTS, TIME_COMPONENTS
+from perfmodel.kernels.variables import MEMORY_COMPONENTS, TIME_COMPONENTS
 from perfmodel.model.adapters import AdapterSpec
 from perfmodel.model.presets import load_model
 from perfmodel.operations.adapter_counts import adapter_parameters

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.base.variables import MEMORY_COMPONENTS
+from perfmodel.kernels.variables import MEMORY_COMPONENTS
 from perfmodel.model.attention import AttentionSpec
 from perfmodel.model.layers import LayerSpec
 from perfmodel.model.mlp import MlpSpec

@@ -20,7 +20,7 @@ def test_bubble_of_uniform_stages(p, m, v, small_dense, h100, grid_of):
 
     The edges of the model are taken away, so that stages are equal.
     """
-    from perfmodel.base.variables import STEP_VARIABLES
+    from perfmodel.kernels.variables import STEP_VARIABLES
     from perfmodel.training import project as training
     from perfmodel.training import schedule
 

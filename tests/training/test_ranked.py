@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.base.variables import STEP_VARIABLES
 from perfmodel.kernels.step.ranking import write_bounds
+from perfmodel.kernels.variables import STEP_VARIABLES
 from perfmodel.software.framework import load_framework
 from perfmodel.store.results import LARGER_IS_BETTER, best_rows, front_rows
 from perfmodel.strategy.enumerate import strategy_grid

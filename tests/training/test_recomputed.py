@@ -322,7 +322,7 @@ def test_one_layer_a_group_is_all_of_them() -> None:
 
 def test_strategies_of_one_sweep_do_not_mix(project, h100, small_dense) -> None:
     """Each is what it is alone, whatever other methods stand beside it."""
-    from perfmodel.base.variables import STEP_VARIABLES
+    from perfmodel.kernels.variables import STEP_VARIABLES
     from perfmodel.strategy.enumerate import strategies_from_rows
     from perfmodel.training.project import Workload, project_grid
     from tests.conftest import complete

@@ -9,7 +9,7 @@ import pytest
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.pipelines import SCHEDULE_FACTS
-from perfmodel.base.variables import MEMORY_COMPONENTS, STEP_VARIABLES, TIME_COMPONENTS
+from perfmodel.kernels.variables import MEMORY_COMPONENTS, STEP_VARIABLES, TIME_COMPONENTS
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
@@ -212,8 +212,10 @@ def test_pipelines_that_repeat_themselves_run_as_if_to_the_end(model, h100, spli
         for batch in (8 * FILLED[0], 56, 128, 512)
     ]
     extended = project_rows(model, h100, rows, framework)
-    for name in ("REPEATING", "UNEVEN_CLOSED"):
-        monkeypatch.setattr(scheduled, name, ())
+    none = np.zeros(len(SCHEDULE_FACTS), bool)
+    without = {"repeats": none, "closed_if_uneven": none}
+    facts = scheduled.schedule_facts
+    monkeypatch.setattr(scheduled, "schedule_facts", lambda it: without.get(it, facts(it)))
     run = project_rows(model, h100, rows, framework)
     for name, values in run.items():
         np.testing.assert_allclose(extended[name], values, rtol=1e-9, atol=1e-12, err_msg=name)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.base.variables import MEMORY_COMPONENTS
 from perfmodel.hwprofiles import load_hardware
+from perfmodel.kernels.variables import MEMORY_COMPONENTS
 from perfmodel.model.layers import layer_parameters
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import load_framework

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.base.variables import STEP_VARIABLES
+from perfmodel.kernels.variables import STEP_VARIABLES
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.single import one_strategy

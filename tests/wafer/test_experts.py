@@ -11,6 +11,7 @@ import pytest
 from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.hwprofiles.mesh_loader import load_mesh
 from perfmodel.model.presets import load_model
+from perfmodel.wafer.cores.routing import RoutedTokens
 from perfmodel.wafer.experts import (
     EXCHANGES,
     PLACEMENTS,
@@ -18,9 +19,7 @@ from perfmodel.wafer.experts import (
     expert_nodes,
     expert_traffic,
 )
-from perfmodel.wafer.ranks import shared_servers
-from perfmodel.wafer.routed import RoutedTokens
-from perfmodel.wafer.system import WaferSystem
+from perfmodel.wafer.system import WaferSystem, shared_servers
 from tests import data
 
 SYSTEM = WaferSystem(
@@ -84,7 +83,7 @@ def test_fewer_rows_go_where_more_is_shared() -> None:
     assert abs(each.hottest_from[0] - each.hottest_to[0]) in (1, 4)
 
 
-def test_heavy_experts_are_dealt_apart() -> None:
+def test_heavy_experts_are_spread_apart() -> None:
     ratios = [traffic(placement=placement).straggler_ratio[0] for placement in PLACEMENTS]
     assert min(ratios) == ratios[2] >= 1.0
     loads = np.random.default_rng(1).random(256)

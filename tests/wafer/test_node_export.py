@@ -1,8 +1,9 @@
-"""The node level as files: netCDF, graph and traces that can be read, and run."""
+"""Graphs as GraphML, read back as XML."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -13,10 +14,27 @@ from perfmodel.store.netcdf import read_netcdf
 from perfmodel.wafer import node_export as wafer_nodes
 from perfmodel.wafer.cores.routing import core_routing
 from perfmodel.wafer.cores.setting import CoreSetting
-from perfmodel.wafer.node_export import write_nodes
+from perfmodel.wafer.node_export import write_graphml, write_nodes
 from perfmodel.wafer.system import WaferSystem
 from perfmodel.workloads.formats.chakra.files import read_traces
 from perfmodel.workloads.trace import COLLECTIVE, RECEIVE, SEND
+
+SPACE = "{http://graphml.graphdrawing.org/xmlns}"
+
+
+def test_a_graph_is_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "graph.graphml"
+    vertices = [{"name": "a<b", "node": 3, "sent": 1.5}, {"name": "c&d", "node": 4, "sent": 0.0}]
+    keys = {"name": str, "node": int, "sent": float}
+    assert write_graphml(path, vertices, [(0, 1)], keys) == (2, 1)
+    root = ElementTree.parse(path).getroot()
+    kinds = {key.get("id"): key.get("attr.type") for key in root.iter(f"{SPACE}key")}
+    assert kinds == {"name": "string", "node": "long", "sent": "double"}
+    found = [{data.get("key"): data.text for data in node} for node in root.iter(f"{SPACE}node")]
+    assert found == [{key: str(value) for key, value in one.items()} for one in vertices]
+    edge = next(root.iter(f"{SPACE}edge"))
+    assert (edge.get("source"), edge.get("target")) == ("n0", "n1")
+
 
 SYSTEM = WaferSystem(
     nodes=8,

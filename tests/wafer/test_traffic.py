@@ -7,8 +7,7 @@ import pytest
 
 from perfmodel.base.errors import DataError
 from perfmodel.wafer.cores.instructions import ADD, COPY, GEMM, READ, WRITE, build, multicasts
-from perfmodel.wafer.places import core_places, mesh_sides
-from perfmodel.wafer.system import WaferSystem
+from perfmodel.wafer.system import WaferSystem, core_places, mesh_sides
 from perfmodel.wafer.traffic import between_nodes, link_loads, traffic_of
 
 SYSTEM = WaferSystem(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from perfmodel.base.errors import DataError
-from perfmodel.base.variables import RATE
 from perfmodel.cli.core.diff.output import diff_document, print_difference, print_matched
 from perfmodel.cli.core.diff.sides import (
     GIVEN,
@@ -18,6 +17,7 @@ from perfmodel.cli.core.diff.sides import (
 from perfmodel.cli.group import verbosity_options
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.printing import print_json, remark
+from perfmodel.kernels.variables import RATE
 
 
 @click.command("diff", cls=SidesCommand, short_help="Compare two projections.")

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.base.variables import (
+from perfmodel.cli.core.diff.sides import Side
+from perfmodel.cli.shared.costs import HOUR, MWH, duration
+from perfmodel.cli.shared.printing import heading, percent, say, strategy_label, table
+from perfmodel.kernels.variables import (
     COSTS,
     MEMORY_COMPONENTS,
     SCHEMA_VERSION,
@@ -17,9 +20,6 @@ from perfmodel.base.variables import (
     TIME_COMPONENTS,
     VARIABLES,
 )
-from perfmodel.cli.core.diff.sides import Side
-from perfmodel.cli.shared.costs import HOUR, MWH, duration
-from perfmodel.cli.shared.printing import heading, percent, say, strategy_label, table
 
 if TYPE_CHECKING:
     from perfmodel.store.difference import Change, Difference, Matched

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.base.variables import RATE
 from perfmodel.cli.core.diff.sides import (
     GIVEN,
     SidesCommand,
@@ -22,6 +21,7 @@ from perfmodel.cli.group import verbosity_options
 from perfmodel.cli.shared import completions, options
 from perfmodel.cli.shared.printing import progress, remark
 from perfmodel.cli.shared.types import Context, Names, Parameter
+from perfmodel.kernels.variables import RATE
 
 if TYPE_CHECKING:
     from perfmodel.analysis.case import Case

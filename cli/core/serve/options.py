@@ -24,6 +24,7 @@ from perfmodel.serving.fields import (
     DEGREES,
     DEPLOYMENT_FIELD_BY_NAME,
     DEPLOYMENT_FIELDS,
+    ENGINE_LIMITS,
     LOAD_FIELDS,
 )
 from perfmodel.software.engine import ENGINES
@@ -50,7 +51,7 @@ def field_option(
         text += f": {', '.join(spec.choices)}"
     if spec.name == "workers":
         default = "1, or what --devices holds"
-    if spec.name not in ("concurrency", "arrival_rate") and "; 0: the engine's" not in text:
+    if spec.name not in ("concurrency", "arrival_rate", *ENGINE_LIMITS):
         text += f"  [default: {default}]"
     kind = One(field_type(spec), "perfmodel serve") if single else field_type(spec)
     names = dict.fromkeys((f"--{spec.option}", f"--{spec.name.replace('_', '-')}"))

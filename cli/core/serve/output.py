@@ -27,7 +27,7 @@ from perfmodel.cli.shared.serving_tables import (
     print_throughput,
 )
 from perfmodel.cli.shared.serving_tables import written as cell
-from perfmodel.serving.fields import DEPLOYMENT_FIELD_BY_NAME
+from perfmodel.serving.fields import DEPLOYMENT_FIELD_BY_NAME, is_closed_loop
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
@@ -245,7 +245,7 @@ def suggest(question: Question, table: Table, output: str | None, explained: boo
         return
     if not explained:
         remark(f"  {chosen} --explain")
-    if question.is_one and top["concurrency"]:
+    if question.is_one and is_closed_loop(top):
         more = f"1:{max(8 * int(top['concurrency']), 64)}:x2"
         wider = {**top, "concurrency": more, "tensor_parallel": None}
         named = point_options(question.model_name, wider, *about)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfmodel.base.units import format_time
-from perfmodel.base.variables import PHASES
 from perfmodel.cli.shared.printing import heading, print_json, remark, table
+from perfmodel.kernels.variables import PHASES
 
 if TYPE_CHECKING:
     from perfmodel.workloads.twins.astra_text.comparison import ModeComparison

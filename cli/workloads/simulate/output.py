@@ -9,7 +9,6 @@ import click
 
 from perfmodel.base.errors import PerfModelError
 from perfmodel.base.units import counted, format_si, format_time
-from perfmodel.base.variables import PHASES
 from perfmodel.cli.shared.printing import (
     activity,
     detail,
@@ -19,6 +18,7 @@ from perfmodel.cli.shared.printing import (
     share,
     table,
 )
+from perfmodel.kernels.variables import PHASES
 
 if TYPE_CHECKING:
     from perfmodel.workloads.simulation.result import Simulation
@@ -130,20 +130,15 @@ def check_outputs(output: str | None, timeline: str | None) -> None:
 
 def write_figures(run: Run, result: Any, output: str) -> None:
     """Write figures, with what they are of."""
-    from perfmodel._version import __version__
+    from perfmodel.base.table import described
     from perfmodel.store.files import save_results
     from perfmodel.workloads.twins.datasets import run_dataset
 
     devices = "" if run.devices is None else f"{counted(run.devices, 'device')} "
     dataset = run_dataset(result)
-    dataset.attrs |= {
-        "Conventions": "CF-1.11",
-        "title": "Run of a workload",
-        "schema_version": SCHEMA_VERSION,
-        "source": f"perfmodel {__version__}",
-        "workload": run.workload,
-        "on": f"{devices}{run.where}",
-    }
+    dataset.attrs |= described(
+        "Run of a workload", SCHEMA_VERSION, workload=run.workload, on=f"{devices}{run.where}"
+    )
     with activity(f"writing {output}"):
         save_results(dataset, output)
     remark(f"wrote {output}")

@@ -26,7 +26,7 @@ def words(dimension: Dimension) -> str:
 
 def facts(topology: Topology) -> dict[str, Any]:
     """Return the facts of a network in SI units."""
-    from perfmodel.base.variables import SCHEMA_VERSION
+    from perfmodel.kernels.variables import SCHEMA_VERSION
 
     return {
         "schema_version": SCHEMA_VERSION,

@@ -5,10 +5,22 @@ others are loops around one kernel. The constants of the profiles follow the ref
 framework: SGLang with the attention library of the device's generation
 (``framework == "sglang"``), TensorRT-LLM where that is missing. Other frameworks run the
 same model with what they launch beside the kernel.
+
+Of latent attention (`LATENT`) ``fwd`` rows run all heads with their own keys and values (192 and
+128 wide); ``decode`` rows run the absorbed form: all heads share one key of 576, whose first 512
+elements are the value.
+
+`SPARSE` are layers of DeepSeek-V4, which a table names by their compression ratio: 0 for the window
+alone, 4 for selected compressed keys (CSA), 128 for all compressed keys (HCA). Several
+implementations may stand in it with times of one problem. The model answers for a kernel as good as
+can be bought: rows that are the `fastest` of their shape judge it, and `of_fastest` of the others
+says how far they are behind.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,18 +30,19 @@ from perfmodel.base.regimes import regime_name
 from perfmodel.compute.attention import ATTENTION_BOUNDS, AttentionTimes, attention_times
 from perfmodel.compute.attention_calls import SERVING, Call, replayed_times, small_kernels
 from perfmodel.compute.attention_device import generation_slowdown
+from perfmodel.compute.sparse_attention import sparse_attention_times
+from perfmodel.compute.sparse_keys import sparse_keys
 from perfmodel.hwprofiles import Hardware
-from perfmodel.measured.cases import (
+from perfmodel.measured.kind import (
     Case,
     Columns,
+    KernelKind,
     check_steady,
-    check_time,
     kernel_hardware,
     measured_time,
     stated,
     steady_load,
 )
-from perfmodel.measured.kind import KernelKind
 from perfmodel.measured.rows import TRUTH, MeasuredRow, Skip
 
 PHASES = {"fwd": "attention", "bwd": "attention_backward", "decode": "decode"}
@@ -76,12 +89,8 @@ class Variant(NamedTuple):
 
 
 def check(row: MeasuredRow) -> None:
-    """Raise DataError where a cell that should be a number is none."""
-    for column in (*COUNTS, "copies"):
-        row.whole(column)
-    row.number("window")
+    """Raise DataError where a word is not understood."""
     check_steady(row)
-    check_time(row)  # infinite: a call that did not fit the memory
     if row.text("causal") and row.lower("causal") not in TRUTH:
         raise row.error("causal", "True or False")
 
@@ -154,14 +163,9 @@ def precisions(row: MeasuredRow, hardware: Hardware) -> tuple[str, str]:
     return stated_precision, stored
 
 
-def is_portable(row: MeasuredRow) -> bool:
-    """Return whether a row's kernel is written in a portable language."""
-    return "triton" in row.lower("kernel")
-
-
 def library_of(row: MeasuredRow) -> str:
     """Return the library of a row's kernel, as `attention_device` names it."""
-    if is_portable(row):
+    if "triton" in row.lower("kernel"):
         return "portable"
     kernel = row.lower("kernel")
     if kernel in FLASHINFER:
@@ -169,11 +173,6 @@ def library_of(row: MeasuredRow) -> str:
     if kernel == "vllm_flash_attn_fa2":
         return "fa2"
     return "trtllm" if row.lower("framework") == "trtllm" else ""
-
-
-def planned_on(hardware: Hardware) -> bool:
-    """Return whether FlashInfer's prefill is its CUTLASS kernel, planned on the device."""
-    return hardware.device.instruction_class == "tcgen05"
 
 
 def case_of(row: MeasuredRow) -> Case:
@@ -249,7 +248,10 @@ def attention_case(
         sizes["key_value_heads"],
         sizes["head_dim_qk"],
         sizes["head_dim_v"],
-        library_of(row) == "flashinfer" and phase == "fwd" and planned_on(hardware),
+        # FlashInfer's prefill then is its CUTLASS kernel, planned on the device.
+        library_of(row) == "flashinfer"
+        and phase == "fwd"
+        and hardware.device.instruction_class == "tcgen05",
     )
     replayed = framework in SERVING
     beside = small_kernels(call)
@@ -309,6 +311,8 @@ KIND = KernelKind(
     name="attention",
     needed=("hardware", "phase", "batch", "heads", "d_qk", "d_v", "q_len", "kv_len", "time_us"),
     group_by=("hardware", "dtype", "framework", "phase", "regime"),
+    whole=(*COUNTS, "copies"),
+    numbers=("window",),
     check=check,
     derived=derived,
     case_of=case_of,
@@ -317,4 +321,176 @@ KIND = KernelKind(
     phases=PHASES,
     calibration="attention",
     alike=("phase", "heads", "kv_heads", "d_qk", "batch"),
+)
+
+
+def latent_derived(row: MeasuredRow) -> dict[str, str]:
+    """Return the ``regime`` of a row; bytes of a shared cache in decode."""
+    names = ("batch", "heads", "d_qk", "d_v", "q_len", "kv_len")
+    sizes = [row.whole(name) for name in names]
+    if row.lower("phase") not in ("fwd", "decode") or None in sizes:
+        return {"regime": ""}
+    batch, heads, width_qk, width_v, queries, keys = (float(size or 0) for size in sizes)
+    if row.lower("phase") == "decode":
+        return {"regime": regime_name("decode", batch * keys * width_qk * element_bytes(row))}
+    pairs = unmasked_pairs(queries, keys, True, 0.0)
+    return {"regime": regime_name("attention", 2.0 * pairs * (width_qk + width_v) * heads * batch)}
+
+
+def latent_case_of(row: MeasuredRow) -> Case:
+    """Turn a row into what the model needs.
+
+    Raises
+    ------
+    Skip
+        With the reason why it cannot be.
+    """
+    decode = row.lower("phase") == "decode"
+    return attention_case(row, 1 if decode else stated(row, "heads"), latent=True)
+
+
+LATENT = replace(
+    KIND,
+    name="mla",
+    group_by=("hardware", "kv_dtype", "framework", "phase", "regime"),
+    derived=latent_derived,
+    case_of=latent_case_of,
+    alike=("phase", "heads", "batch"),
+)
+
+
+PASSES = {"fwd": "forward", "bwd": "backward", "decode": "decode"}
+"""Pass of a table -> phase of `sparse_attention_times`."""
+
+CLASSES = {"fwd": "attention", "bwd": "attention_backward", "decode": "decode"}
+"""Pass of a table -> kernel class of `perfmodel.base.regimes`."""
+
+SPARSE_COUNTS = ("heads", "seq", "mbs", "index_topk", "head_dim", "window")
+
+HEAD_DIM, WINDOW = 512, 128
+"""Width of a head and tokens of a window where a table states none: DeepSeek-V4's."""
+
+INDEX_TOP_K = {"deepseek-v4-flash": 512, "deepseek-v4-pro": 1024}
+"""Model -> ``index_topk`` of its config.json, keys that ratio 4 chooses."""
+
+SHAPE = ("hardware", "pass", "heads", "seq", "mbs", "compress_ratio", "index_topk", "model")
+"""Columns in which rows of one problem agree."""
+
+
+class SparseVariant(NamedTuple):
+    """What is the same for all rows priced in one call."""
+
+    phase: str
+    precision: str
+
+
+def sparse_check(row: MeasuredRow) -> None:
+    """Raise DataError where a ratio is no whole number."""
+    ratio = row.number("compress_ratio")
+    if ratio is not None and ratio != int(ratio):
+        raise row.error("compress_ratio", "a whole number, 0 for the window alone")
+
+
+def sparse_derived(row: MeasuredRow) -> dict[str, str]:
+    """Return the ``regime`` of a row."""
+    try:
+        sizes = shape(row)
+    except Skip:
+        return {"regime": ""}
+    keys = sparse_keys(
+        sizes["query_length"],
+        sizes["key_length"],
+        selected=sizes["selected"],
+        window=sizes["window"],
+        compression=sizes["compression"],
+    )
+    quantity = 4.0 * float(keys.pairs) * sizes["heads"] * sizes["head_dim_qk"] * sizes["batch"]
+    return {"regime": regime_name(CLASSES.get(row.lower("pass"), "attention"), quantity)}
+
+
+def sparse_together(rows: Sequence[MeasuredRow]) -> list[dict[str, str]]:
+    """Return of each row whether it is the ``fastest`` of its shape, and its time over that's."""
+    names = [tuple(row.lower(column) for column in SHAPE) for row in rows]
+    times = [row.number("ms") or np.inf for row in rows]
+    least: dict[tuple[str, ...], float] = {}
+    for name, time in zip(names, times, strict=True):
+        least[name] = min(time, least.get(name, np.inf))
+    return [
+        {
+            "fastest": "yes" if time == least[name] else "no",
+            "of_fastest": f"{time / least[name]:.3g}" if np.isfinite(time) else "",
+        }
+        for name, time in zip(names, times, strict=True)
+    ]
+
+
+def shape(row: MeasuredRow) -> dict[str, float]:
+    """Return the sizes of a row.
+
+    Raises
+    ------
+    Skip
+        Something is not stated.
+    """
+    ratio = row.number("compress_ratio")
+    if ratio is None:
+        raise Skip("shape not stated", "compress_ratio", scorable=False)
+    selected = 0
+    if ratio == 4:
+        selected = row.whole("index_topk") or INDEX_TOP_K.get(row.lower("model"), 0)
+        if not selected:
+            raise Skip("shape not stated", "index_topk", scorable=False)
+    length, width = float(stated(row, "seq")), float(row.whole("head_dim") or HEAD_DIM)
+    decode = row.lower("pass") == "decode"
+    return {
+        "batch": float(stated(row, "mbs")),
+        "query_length": 1.0 if decode else length,
+        "key_length": length,
+        "heads": float(stated(row, "heads")),
+        "head_dim_qk": width,
+        "head_dim_v": width,
+        "selected": float(selected),
+        "window": float(row.whole("window") or WINDOW),
+        "compression": ratio,
+    }
+
+
+def sparse_case_of(row: MeasuredRow) -> Case:
+    """Turn a row into what the model needs.
+
+    Raises
+    ------
+    Skip
+        With the reason why it cannot be.
+    """
+    if row.lower("pass") not in PASSES:
+        raise Skip("unknown pass", row.lower("pass"))
+    precision = row.lower("dtype") or "bf16"
+    if precision not in ATTENTION_PRECISIONS:
+        raise Skip("attention has no such precision", precision)
+    hardware, notes = kernel_hardware(row)
+    variant = SparseVariant(PASSES[row.lower("pass")], precision)
+    return Case(hardware, variant, shape(row), measured_time(row, "ms", 1e-3), notes)
+
+
+def sparse_price(hardware: Hardware, variant: SparseVariant, columns: Columns) -> Columns:
+    """Price rows of one device and pass: ``time`` [s] and bound."""
+    sizes: dict[str, Any] = dict(columns)
+    found = sparse_attention_times(hardware, variant.precision, phase=variant.phase, **sizes)
+    return {"time": found.time, "bound": np.array(ATTENTION_BOUNDS)[found.bound]}
+
+
+SPARSE = KernelKind(
+    name="sparse-attention",
+    needed=("hardware", "pass", "heads", "seq", "mbs", "compress_ratio", "ms"),
+    measurements=("ms",),
+    group_by=("fastest", "pass", "compress_ratio", "backend"),
+    whole=SPARSE_COUNTS,
+    timed="ms",
+    check=sparse_check,
+    derived=sparse_derived,
+    together=sparse_together,
+    case_of=sparse_case_of,
+    price=sparse_price,
+    kernel_class="attention",
 )

@@ -4,8 +4,16 @@ Read are tables (columns of docs/calibration.md), and the output of nccl-tests a
 (`perfmodel.measured.nccl_tests`), of which every size gives a row out of place and one in
 place. Sizes are those of nccl-tests throughout. What a library of collectives does by itself is
 scored, and the all-reduces of serving engines (`perfmodel.serving.communication`), which run
-kernels of their own. Calls of the library through a framework, timed one by one, also hold that
-framework's time on the host.
+kernels of their own for small buffers and call the library for others. Calls of the library through
+a framework, timed one by one, also hold that framework's time on the host.
+
+`SERVING_ALL_REDUCE` reads only calls that are replayed as a graph: the constants of the engines'
+kernels are fitted to these, others also hold the engine's time on the host.
+
+`EXCHANGE` are token exchanges of experts: dispatch sends every token to the ranks of its experts,
+combine brings the results back (DeepEP). Compared is the time of the transfer; ``notify_us``, in
+which ranks tell each other how many tokens come and wait for the slowest host, is another kernel
+and left out.
 """
 
 from __future__ import annotations
@@ -13,9 +21,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import PurePath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,18 +32,18 @@ from perfmodel.base.collectives import ALGORITHMS, COLLECTIVES, PROTOCOLS
 from perfmodel.base.errors import did_you_mean
 from perfmodel.base.regimes import regime_name
 from perfmodel.hwprofiles import Hardware, list_aliases, list_hardware
-from perfmodel.measured.cases import (
+from perfmodel.measured.kind import (
     Case,
     Columns,
-    check_time,
+    KernelKind,
     kernel_hardware,
     measured_time,
     stated,
 )
-from perfmodel.measured.kind import KernelKind
 from perfmodel.measured.nccl_tests import COLLECTIVE_OF, NcclTest, is_nccl_tests, read_nccl_tests
 from perfmodel.measured.rows import MeasuredRow, Skip
 from perfmodel.network.collectives import collective_choices
+from perfmodel.network.expert_exchange import COMPUTE_UNITS, PHASES, moe_exchange_times
 from perfmodel.serving.communication import all_reduce_times
 from perfmodel.software.engine import load_engine
 from perfmodel.sweeps.collective_grids import bus_factor, strides
@@ -127,14 +136,6 @@ def _rows_of(file: str, test: NcclTest) -> list[MeasuredRow]:
             named = dict(zip(LOG_COLUMNS, texts, strict=True))
             found.append(MeasuredRow(named, file, row.line))
     return found
-
-
-def check(row: MeasuredRow) -> None:
-    """Raise DataError where a cell that should be a number is none."""
-    for column in ("n_gpus", "nodes"):
-        row.whole(column)
-    row.positive("bytes")
-    check_time(row)
 
 
 def derived(row: MeasuredRow) -> dict[str, str]:
@@ -231,7 +232,8 @@ KIND = KernelKind(
     needed=("op", "n_gpus", "bytes", "time_us"),
     group_by=("hardware", "op", "n_gpus", "regime"),
     aliases=ALIASES,
-    check=check,
+    whole=("n_gpus", "nodes"),
+    positive=("bytes",),
     derived=derived,
     read=read,
     case_of=case_of,
@@ -239,4 +241,119 @@ KIND = KernelKind(
     kernel_class="collective",
     calibration="network",
     alike=("op", "n_gpus", "nodes"),
+)
+
+
+def replayed_case_of(row: MeasuredRow) -> Case:
+    """Turn a row into what the model needs.
+
+    Raises
+    ------
+    Skip
+        With the reason why it cannot be.
+    """
+    case = case_of(row)
+    if not isinstance(case.variant, EngineCall) or case.variant.from_host:
+        impl = row.lower("impl")
+        raise Skip("no replayed call of a serving engine", impl, scorable=False)
+    return case
+
+
+SERVING_ALL_REDUCE = replace(
+    KIND,
+    name="serving-all-reduce",
+    group_by=("hardware", "impl", "n_gpus", "regime"),
+    read=lambda path: None,
+    case_of=replayed_case_of,
+    keys="shot_",
+)
+
+
+MODES = {
+    "deepep_normal": "normal",
+    "deepep_low_latency": "low_latency",
+    "normal": "normal",
+    "low_latency": "low_latency",
+}
+EXCHANGE_COUNTS = ("nodes", "ep", "tokens_per_rank", "hidden", "topk", "experts")
+
+
+class Exchange(NamedTuple):
+    """What is the same for all rows priced in one call."""
+
+    phase: str
+    mode: str
+    share: float
+
+
+def exchange_derived(row: MeasuredRow) -> dict[str, str]:
+    """Return the ``regime`` of a row, from the bytes of its choices at 2 bytes an element."""
+    counts = [row.whole(name) for name in ("tokens_per_rank", "hidden", "topk")]
+    known = [count for count in counts if count is not None]
+    size = 2.0 * float(np.prod(known)) if len(known) == len(counts) else 0.0
+    return {"regime": regime_name("collective", size) if size else ""}
+
+
+def exchange_case_of(row: MeasuredRow) -> Case:
+    """Turn a row into what the model needs.
+
+    Raises
+    ------
+    Skip
+        With the reason why it cannot be.
+    """
+    mode, phase = row.lower("mode"), row.lower("phase")
+    if mode not in MODES:
+        raise Skip("unknown mode of exchange", f"'{mode}'{did_you_mean(mode, MODES)}")
+    if phase not in PHASES:
+        raise Skip("unknown phase of exchange", f"'{phase}'{did_you_mean(phase, PHASES)}")
+    hardware, notes = kernel_hardware(row)
+    members, nodes = stated(row, "ep"), row.whole("nodes") or 1
+    if members < 2:
+        raise Skip("a group of one moves nothing", scorable=False)
+    if members % nodes:
+        raise Skip("members spread unevenly over nodes", f"{members} on {nodes}")
+    top_k, experts = stated(row, "topk"), stated(row, "experts")
+    if experts < max(members, top_k):
+        raise Skip("too few experts for the ranks or choices", f"{experts}", scorable=False)
+    stride = int(strides(hardware, members, members // nodes)[0])
+    if not stride:
+        raise Skip("more members per node than the node has devices", f"{members // nodes}")
+    sizes = {
+        "tokens_per_rank": float(stated(row, "tokens_per_rank")),
+        "hidden": float(stated(row, "hidden")),
+        "top_k": float(top_k),
+        "experts": float(experts),
+        "members": float(members),
+        "stride": float(stride),
+        "compute_units": float(row.whole("sms") or COMPUTE_UNITS),
+    }
+    groups = row.whole("topk_groups") or nodes  # nodes among which a token chooses
+    share = min(groups, nodes) / nodes
+    return Case(hardware, Exchange(phase, MODES[mode], share), sizes, measured_time(row), notes)
+
+
+def exchange_price(hardware: Hardware, variant: Exchange, columns: Columns) -> Columns:
+    """Price rows of one system, phase and mode: ``time`` [s]."""
+    sizes: dict[str, Any] = dict(columns)
+    sizes["share"] = variant.share
+    time = moe_exchange_times(hardware, variant.phase, variant.mode, **sizes)
+    return {"time": time}
+
+
+EXCHANGE = KernelKind(
+    name="moe-alltoall",
+    needed=(
+        *("hardware", "mode", "phase", "ep", "tokens_per_rank", "hidden", "topk", "experts"),
+        "time_us",
+    ),
+    group_by=("hardware", "mode", "phase", "nodes", "regime"),
+    whole=(*EXCHANGE_COUNTS, "sms", "topk_groups"),
+    derived=exchange_derived,
+    case_of=exchange_case_of,
+    price=exchange_price,
+    kernel_class="collective",
+    calibration="network",
+    keys="exchange_",
+    alike=("mode", "phase", "ep", "nodes", "hidden", "topk", "experts"),
 )

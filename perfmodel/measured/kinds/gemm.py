@@ -15,31 +15,22 @@ from perfmodel.base.precisions import OPERAND_BYTES, QUANTISED, format_name, rat
 from perfmodel.base.regimes import regime_name
 from perfmodel.compute.gemm import GEMM_BOUNDS, gemm_times, quantised_gemm_times
 from perfmodel.hwprofiles import Hardware
-from perfmodel.measured.cases import (
+from perfmodel.measured.kind import (
     Case,
     Columns,
+    KernelKind,
     check_steady,
-    check_time,
     kernel_hardware,
     measured_time,
     stated,
     steady_load,
 )
-from perfmodel.measured.kind import KernelKind
 from perfmodel.measured.rows import MeasuredRow, Skip
 
 # Other spellings of columns in published tables (hipBLASLt, Primus).
 ALIASES = {"M": "m", "N": "n", "K": "k", "measured_us": "time_us", "a_type": "dtype"}
 
 IMPOSSIBLE = 2.0  # a rate this many times the datasheet's is a broken measurement
-
-
-def check(row: MeasuredRow) -> None:
-    """Raise DataError where a cell that should be a number is none."""
-    for column in ("m", "n", "k", "batch"):
-        row.whole(column)
-    check_steady(row)
-    check_time(row)
 
 
 def derived(row: MeasuredRow) -> dict[str, str]:
@@ -138,7 +129,8 @@ KIND = KernelKind(
     needed=("hardware", "m", "n", "k", "time_us"),
     group_by=("hardware", "dtype", "regime"),
     aliases=ALIASES,
-    check=check,
+    whole=("m", "n", "k", "batch"),
+    check=check_steady,
     derived=derived,
     case_of=case_of,
     price=price,

@@ -9,20 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import ModelError
-from perfmodel.base.variables import MEMORY_COMPONENTS
+from perfmodel.kernels.variables import MEMORY_COMPONENTS
 from perfmodel.measured.kind import Further
 from perfmodel.measured.kinds import training
 from perfmodel.measured.kinds.training import Case, TrainingKind
-from perfmodel.measured.rows import MeasuredRow, Outcome, Skip
+from perfmodel.measured.rows import MeasuredRow, Outcome, Skip, meaning, words
 from perfmodel.model.presets import find_preset, load_model
 from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.training.stage_memory import all_stage_memories
 
 if TYPE_CHECKING:
-    from perfmodel.measured.compare import ComparedRow
+    from perfmodel.measured.rows import ComparedRow
     from perfmodel.model.spec import ModelSpec
 
 MEASUREMENTS = ("meas_peak_mem_GB", "activations_GB", "relative_activation_pct")
@@ -54,51 +54,14 @@ COLUMNS = {
 """Columns in which a reading stands, where that is not the peak's."""
 
 
-class Told(NamedTuple):
-    """Words of a cell that say what was read, and the unit where no cell states one."""
-
-    column: str
-    words: str
-    reading: str
-    unit: str
-
-
-# The first that is found counts.
-READ_AS = (
-    Told("meaning", r"relative", "relative activations", "gb"),
-    Told("meaning", r"params.*activation", "state and activations", "gb"),
-    Told("meaning", r"\bsmi\b|nvidia-smi|rocm|fraction of (?:the )?(?:hbm|memory)", "device", "gb"),
-    Told("meaning", r"reserved", "reserved", "gib"),
-    Told("meaning", r"allocated|max_memory|active", "allocated", "gib"),
-    # Tables of training runs, which have no such column.
-    Told("notes", r"max_memory_allocated", "allocated", "gib"),
-    # A number of the note in GiB, which the column gives in GB.
-    Told("notes", r"memory [\d.]+ gib\b.*\blive tensors", "allocated", "gb"),
-    Told("notes", r"memory [\d.]+ gib\b", "device", "gb"),
-    # torchtitan logs max_reserved_gib (components/metrics.py); nanotron writes both of torch's
-    # figures over 1024**3 (logging.py, "Mem Alloc (GB)", "Mem Res (GB)").
-    Told("framework", r"torchtitan", "reserved", "gib"),
-    Told("framework", r"nanotron", "reserved", "gib"),
-    # What NVIDIA's MLPerf containers log as max_memory_usage is not in the sources that we have
-    # read; taken for tensors alone, an assumption.
-    Told("version", r"mlperf", "allocated", "gb"),
-)
-
-RANK_0 = (
-    ("meaning", r"rank 0\b"),
-    # helpers.py, log_throughput: the global rank 0, on the first stage, writes its own peaks.
-    ("framework", r"nanotron"),
-)
-"""Column and words of runs whose first stage alone was read."""
-
-
 def reading_of(row: MeasuredRow) -> tuple[str, float]:
     """Return what was read, one of `READINGS`, and the bytes of its unit."""
+    known = words("memory")["read_as"]
     told = next(
-        (it for it in READ_AS if re.search(it.words, row.lower(it.column))),
-        Told("", "", "device", "gb"),
+        (it for it in known if re.search(it["words"], row.lower(it["column"]))),
+        {"reading": "device", "unit": "gb"},
     )
-    return told.reading, UNITS[row.lower("unit") or told.unit]
+    return told["reading"], UNITS[row.lower("unit") or told["unit"]]
 
 
 def measured_peak(row: MeasuredRow, batch: int = 0) -> float:
@@ -120,11 +83,7 @@ def measured_peak(row: MeasuredRow, batch: int = 0) -> float:
 
 
 def check(row: MeasuredRow) -> None:
-    """Raise DataError where a cell that should be a number or a unit is none."""
-    for column in training.WHOLE_NUMBERS:
-        row.whole(column)
-    for column in (*MEASUREMENTS, "params_opt_GB"):
-        row.positive(column)
+    """Raise DataError where a unit is not known."""
     if row.lower("unit") not in ("", *UNITS):
         raise row.error("unit", "GB or GiB")
 
@@ -160,7 +119,6 @@ def crashed(row: MeasuredRow) -> bool:
 
 
 _YEAR = re.compile(r"(?<!\d)(20[12]\d)(\d\d)?(?!\d)")
-_MODEL_YEARS = ((r"^bloom", "2022"),)  # when models were trained that were not run again
 _LAYERS = re.compile(r"[-_ ]?\d+[-_ ]?(?:layers?|l)$", re.IGNORECASE)
 
 
@@ -181,8 +139,8 @@ def stated_elsewhere(row: MeasuredRow) -> MeasuredRow:
         elif found := _YEAR.search(source):
             row = row.replaced("version", found.group(1))
         else:
-            years = [year for words, year in _MODEL_YEARS if re.search(words, row.lower("model"))]
-            row = row.replaced("version", "".join(years))
+            year = meaning(words("memory")["model_years"], row.lower("model"))
+            row = row.replaced("version", year)
     if "mla_kv_lora" in row.cells:
         return row
     name = find_preset(_LAYERS.sub("", row.text("model")))
@@ -273,7 +231,8 @@ def _on_one_stage(rows: Sequence[MeasuredRow], outcomes: Sequence[Outcome]) -> l
     alike: dict[Any, list[tuple[int, dict[str, Any]]]] = {}
     for i, (row, outcome) in enumerate(zip(rows, outcomes, strict=True)):
         formula = reading_of(row)[0] in COLUMNS
-        first = formula or any(re.search(words, row.lower(column)) for column, words in RANK_0)
+        told = words("memory")["rank_0"].items()
+        first = formula or any(re.search(said, row.lower(column)) for column, said in told)
         staged = first and ((row.number("pp") or 1) > 1 or formula)
         if outcome.projected is None or not staged:
             continue
@@ -321,6 +280,8 @@ KIND = MemoryKind(
     needed=("hardware", "n_gpus", "layers", "hidden", "heads", "vocab", "tp", "pp", "gbs", "seq"),
     measurements=MEASUREMENTS,
     group_by=("family", "hardware", "precision", "architecture", "scale", "read", "assumed"),
+    whole=training.WHOLE_NUMBERS,
+    positive=(*MEASUREMENTS, "params_opt_GB"),
     check=check,
     derived=derived,
     further=admissions,

@@ -32,15 +32,14 @@ from perfmodel.compute.grouped_gemm import (
 from perfmodel.compute.moe import DRAWS, MOE_BOUNDS, MoeTimes, moe_layer_times
 from perfmodel.compute.routing import assign, parse_routing, rank_loads
 from perfmodel.hwprofiles import Hardware
-from perfmodel.measured.cases import (
+from perfmodel.measured.kind import (
     Case,
     Columns,
-    check_time,
+    KernelKind,
     kernel_hardware,
     measured_time,
     stated,
 )
-from perfmodel.measured.kind import KernelKind
 from perfmodel.measured.rows import MeasuredRow, Skip
 
 WHOLE = ("num_tokens", "hidden", "inter", "topk", "experts", "moe_tp", "moe_ep", "groups",
@@ -96,10 +95,7 @@ class _Benchmark:
 
 
 def check(row: MeasuredRow) -> None:
-    """Raise DataError where a cell that should be a number is none."""
-    for column in (*WHOLE, "copies"):
-        row.whole(column)
-    check_time(row)
+    """Raise DataError where a stage is not known."""
     stage = row.text("stage")
     if row.text("groups") and stage and stage not in STAGES:
         raise row.error("stage", " or ".join(STAGES))
@@ -332,6 +328,7 @@ KIND = KernelKind(
     name="moe",
     needed=("hardware", "dtype", "time_us"),
     group_by=("hardware", "framework", "dtype", "regime"),
+    whole=(*WHOLE, "copies"),
     check=check,
     derived=derived,
     case_of=case_of,

@@ -1,7 +1,7 @@
 """Measured runs of served models against projections: see `perfmodel.measured.serving_rows`.
 
 Rows of one model on one device are projected together: their distinct deployments under their
-distinct loads.
+distinct loads. Batches that are measured as they are run all prompts together, then token by token.
 """
 
 from __future__ import annotations
@@ -9,33 +9,89 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.base.columns import Floats
 from perfmodel.base.errors import PerfModelError
 from perfmodel.measured.kind import Kind, Rows
 from perfmodel.measured.rows import MeasuredRow, Outcome, Skip
 from perfmodel.measured.serving_results import COLUMNS, read_serving_results
 from perfmodel.measured.serving_rows import (
     MEASUREMENTS,
+    NUMBERS,
     OFFLINE,
     OPEN,
     STATIC,
+    WHOLE_NUMBERS,
     ServedCase,
     case_of,
-    check,
     derived,
     measured_value,
 )
-from perfmodel.measured.static_batch import project_batches
 from perfmodel.serving.enumerate import deployments_from_rows
 from perfmodel.serving.fields import LOAD_FIELD_BY_NAME
 from perfmodel.serving.grid import DeploymentGrid, LoadGrid
-from perfmodel.serving.project import Points, project_points
+from perfmodel.serving.memory import deployment_memory
+from perfmodel.serving.pass_table import pass_tables
+from perfmodel.serving.project import Points, deployment_columns, project_points
 from perfmodel.serving.rules import RATE_ABOVE_CAPACITY, STATUS_REASONS
 from perfmodel.strategy.grid import columns_from_rows
+
+if TYPE_CHECKING:
+    from perfmodel.hwprofiles import Hardware
+    from perfmodel.serving.grid import DeploymentGrid, LoadGrid
+
+
+def project_batches(grid: DeploymentGrid, loads: LoadGrid, hardware: Hardware) -> Points:
+    """Project static batches: both phases, one after the other.
+
+    Parameters
+    ----------
+    grid : DeploymentGrid
+    loads : LoadGrid
+        Whose concurrency is the batch.
+    hardware : Hardware
+
+    Returns
+    -------
+    Points
+        With the time until all first tokens are there, T1, the time of a later one, T2, and
+        output tokens per second: b·O / (T1 + (O - 1)·T2) for b answers of O tokens.
+    """
+    from perfmodel.kernels.plain import plain
+    from perfmodel.kernels.serving.phases import close_phase
+    from perfmodel.kernels.serving.tables import ROWS
+    from perfmodel.kernels.work import kernel_work
+
+    layouts, layout, none = grid.layouts()
+    memory = deployment_memory(grid, layouts, layout, hardware)
+    # A batch that was measured had room.
+    memory = replace(memory, blocks=np.full(len(grid), np.inf))
+    arguments = (
+        pass_tables(grid.model, layouts, hardware),
+        deployment_columns(grid, memory, hardware, layout, none),
+        loads.kernel_columns(),
+    )
+    values: Floats = np.empty((len(ROWS), len(grid), len(loads)))
+    prompts = np.empty_like(values)
+    with kernel_work(phases=2 * prompts[0].size):
+        close_phase(*map(plain, arguments), False, prompts)
+        close_phase(*map(plain, arguments), True, values)
+    first = ROWS.time_to_first_token_mean, ROWS.time_to_first_token_p99
+    for low, high in (first, (ROWS.time_to_first_token_low, ROWS.time_to_first_token_high)):
+        values[low : high + 1] = prompts[low : high + 1]
+    answers = loads["output_length"]
+    each = values[ROWS.time_per_output_token_mean]
+    whole = prompts[ROWS.time_to_first_token_mean] + (answers - 1) * each
+    tokens = loads["concurrency"] * answers
+    values[ROWS.tokens_per_second_per_device] = tokens / whole / grid.devices[:, None]
+    values[ROWS.queue_time] = 0.0
+    status = np.repeat(grid.status[:, None].astype(np.int8), len(loads), axis=1)
+    return Points(values, status, memory, None)
+
 
 METRICS = {
     "tpot": ("time_per_output_token", "s"),
@@ -95,10 +151,12 @@ def _queues(cases: Sequence[ServedCase]) -> list[Values | Skip]:
     """Project cases whose requests queue."""
     found = _points(cases, [case.load for case in cases])
     # A run of so many requests ends, and is measured, at a rate that cannot last.
+    unstable = STATUS_REASONS[RATE_ABOVE_CAPACITY]
     beyond = [
         i
         for i, values in enumerate(found)
-        if cases[i].arrival == OPEN and _is_unstable(values) and math.isfinite(cases[i].requests)
+        if isinstance(values, Skip) and values.reason == unstable
+        if cases[i].arrival == OPEN and math.isfinite(cases[i].requests)
     ]
     again = _points([cases[i] for i in beyond], [_all_at_once(cases[i]) for i in beyond])
     for i, values in zip(beyond, again, strict=True):
@@ -109,10 +167,6 @@ def _queues(cases: Sequence[ServedCase]) -> list[Values | Skip]:
         else values
         for i, (case, values) in enumerate(zip(cases, found, strict=True))
     ]
-
-
-def _is_unstable(values: Values | Skip) -> bool:
-    return isinstance(values, Skip) and values.reason == STATUS_REASONS[RATE_ABOVE_CAPACITY]
 
 
 def _all_at_once(case: ServedCase) -> dict[str, float]:
@@ -233,7 +287,8 @@ KIND = ServingKind(
     needed=("model",),
     measurements=MEASUREMENTS,
     group_by=("engine", "model", "hardware", "load", "pools", "crowd", "assumed"),
-    check=check,
+    whole=WHOLE_NUMBERS,
+    numbers=NUMBERS,
     derived=derived,
     read=read,
     metrics=METRICS,

@@ -1,13 +1,15 @@
 """Measured streaming operations, row by row; see `perfmodel.measured.kind` for the rest.
 
 Two tables are read: single operations (``op, rows, cols, dtype, time_us``), and the
-operations of training graphs (``target, input_shapes, output_shape, fwd_us, bwd_us``;
-see `perfmodel.measured.kinds.stream_graph`). All ran again and again on the same tensors,
-or on as many as ``copies`` says.
+operations of training graphs (``target, input_shapes, output_shape, fwd_us, bwd_us``), one row per
+node, whose forward and backward kernels are compared together. All ran again and again on the same
+tensors, or on as many as ``copies`` says.
 """
 
 from __future__ import annotations
 
+import ast
+import math
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
@@ -16,33 +18,85 @@ import numpy as np
 from perfmodel.base.errors import did_you_mean
 from perfmodel.base.precisions import OPERAND_BYTES, STREAM_PRECISIONS
 from perfmodel.base.regimes import regime_name
-from perfmodel.compute.stream_catalogue import ELEMENTWISE, StreamWork, elementwise, norm, softmax
+from perfmodel.compute.stream_catalogue import (
+    ELEMENTWISE,
+    StreamWork,
+    elementwise,
+    embedding,
+    norm,
+    softmax,
+)
 from perfmodel.compute.stream_quantise import QUANTISATIONS, quantise, quantise_unfused
 from perfmodel.hwprofiles import Hardware
-from perfmodel.measured.cases import (
+from perfmodel.measured.kind import (
     Case,
     Columns,
-    check_time,
+    KernelKind,
     kernel_hardware,
     measured_time,
     stated,
 )
-from perfmodel.measured.kind import KernelKind
-from perfmodel.measured.kinds.stream_graph import works as node_works
-from perfmodel.measured.rows import MeasuredRow, Skip
+from perfmodel.measured.rows import MeasuredRow, Skip, meaning, words
+
+
+def node(row: MeasuredRow) -> tuple[str, list[tuple[int, ...]], tuple[int, ...], bool]:
+    """Return operation, input shapes, output shape and whether backward ran a kernel.
+
+    Raises
+    ------
+    Skip
+        A product, or a node that runs no kernel or that the table says too little of.
+    """
+    target = row.lower("target")
+    backward = (row.number("bwd_us") or 0.0) > 0.0
+    if meaning(words("stream")["products"], target):
+        raise Skip("not a streaming operation", target, scorable=False)
+    operation = meaning(words("stream")["targets"], target)
+    try:
+        inputs = [tuple(shape) for shape in ast.literal_eval(row.text("input_shapes"))]
+        output = tuple(ast.literal_eval(row.text("output_shape")))
+    except (ValueError, SyntaxError, TypeError):
+        raise row.error("input_shapes", "a list of shapes, and output_shape a shape") from None
+    if not operation or math.prod(output) <= 1:
+        raise Skip("runs no kernel", target, scorable=False)
+    if operation == "dropout" and not backward:
+        raise Skip("runs no kernel", "dropout outside training", scorable=False)
+    if operation == "embedding" and backward:
+        detail = "the gradient of an embedding fills its whole table"
+        raise Skip("size not stated", detail, scorable=False)
+    if operation == "copy":
+        detail = "'contiguous' copies nothing where it need not"
+        raise Skip("size not stated", detail, scorable=False)
+    tensors = [shape for shape in inputs if math.prod(shape) > 1]
+    if operation in ("add", "sub", "mul") and len(tensors) < 2:
+        operation = "mul_scalar" if operation == "mul" else operation
+    return operation, tensors, output, backward and operation in words("stream")["gradients"]
+
+
+def node_works(row: MeasuredRow, element_bytes: float) -> tuple[StreamWork, ...]:
+    """Return the kernels of a node, forward and, where it was timed, backward."""
+    operation, inputs, output, backward = node(row)
+    n, s = float(math.prod(output)), element_bytes
+    last = float(output[-1])
+    if operation == "layer_norm":
+        forward = norm(n / last, last, s, mean=True, fused=False)
+    elif operation == "softmax":
+        forward = softmax(n / last, last, s)
+    elif operation == "embedding":
+        forward = embedding(n / last, last, s)
+    else:
+        kind = ELEMENTWISE["add" if operation == "select" else operation]
+        read = sum(math.prod(shape) for shape in inputs) * s
+        forward = StreamWork(read, n * s * kind.outputs, n * kind.flops, n * kind.specials)
+    if not backward:
+        return (forward,)
+    reads, writes, kernels = words("stream")["gradients"][operation]
+    gradient = StreamWork(n * s * reads, n * s * writes, n * 6.0, launches=kernels)
+    return (forward, gradient)
+
 
 ELEMENT_BYTES = {name: OPERAND_BYTES[name] for name in STREAM_PRECISIONS} | {
     "bf16->fp8": OPERAND_BYTES["bf16"]
-}
-
-OTHER_NAMES = {
-    "addu": "add_scalar",
-    "mulu": "mul_scalar",
-    "divu": "div_scalar",
-    "powu": "pow_scalar",
-    "layernorm": "layer_norm",
-    "ln": "layer_norm",
-    "fp8_scale_matrix": "fp8_static",
 }
 
 ROW_OPERATIONS: dict[str, Callable[[np.ndarray, np.ndarray, float, bool], StreamWork]] = {
@@ -66,19 +120,6 @@ class Variant(NamedTuple):
     element_bytes: float
     framework: str
     dispatch: str
-
-
-def check(row: MeasuredRow) -> None:
-    """Raise DataError where a cell that should be a number is none."""
-    for column in ("rows", "cols", "copies"):
-        row.whole(column)
-    check_time(row)
-    for column in ("fwd_us", "bwd_us"):
-        row.number(column)
-
-
-def _graph(row: MeasuredRow) -> bool:
-    return "fwd_us" in row.cells
 
 
 def derived(row: MeasuredRow) -> dict[str, str]:
@@ -105,10 +146,10 @@ def case_of(row: MeasuredRow) -> Case:
     dtype = row.text("dtype")
     if dtype not in ELEMENT_BYTES:
         raise Skip("unknown dtype", f"'{dtype}'{did_you_mean(dtype, ELEMENT_BYTES)}")
-    if _graph(row):
+    if "fwd_us" in row.cells:
         return _node_case(row, hardware, notes)
     named = row.lower("op")
-    operation = OTHER_NAMES.get(named, named)
+    operation = words("stream")["names"].get(named, named)
     if operation not in {**ELEMENTWISE, **ROW_OPERATIONS, **QUANTISATIONS}:
         raise Skip("unknown streaming operation", named)
     framework = row.lower("framework")
@@ -198,7 +239,8 @@ KIND = KernelKind(
     needed=("hardware", "dtype"),
     measurements=("time_us", "fwd_us"),
     group_by=("hardware", "dtype", "framework", "op", "regime"),
-    check=check,
+    whole=("rows", "cols", "copies"),
+    numbers=("fwd_us", "bwd_us"),
     derived=derived,
     case_of=case_of,
     price=price,

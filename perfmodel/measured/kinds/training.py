@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.base.errors import ModelError, PerfModelError
-from perfmodel.base.variables import MEMORY_COMPONENTS, TIME_COMPONENTS
+from perfmodel.kernels.variables import MEMORY_COMPONENTS, TIME_COMPONENTS
 from perfmodel.measured.kind import Kind
 from perfmodel.measured.row_choices import (
     RECOMPUTE_LEVELS,
@@ -28,15 +28,15 @@ from perfmodel.measured.row_choices import (
 )
 from perfmodel.measured.row_hardware import hardware_of
 from perfmodel.measured.row_model import model_from_row
-from perfmodel.measured.row_recompute import recompute_of
 from perfmodel.measured.row_software import (
     context_parallel_kind,
     framework_of,
     precision_of,
+    recompute_of,
     sequence_parallel,
+    tuned,
     zero_of,
 )
-from perfmodel.measured.row_tuning import tuned
 from perfmodel.measured.rows import MeasuredRow, Outcome, Skip
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import list_models, load_model
@@ -101,14 +101,6 @@ class _Group:
     case: Case
     members: list[tuple[int, Case, int]] = field(default_factory=list)
     strategies: list[dict[str, Any]] = field(default_factory=list)
-
-
-def check(row: MeasuredRow) -> None:
-    """Raise DataError where a cell that should be a number is none."""
-    for column in WHOLE_NUMBERS:
-        row.whole(column)
-    for column in MEASUREMENTS:
-        row.positive(column)
 
 
 def counts(row: MeasuredRow) -> bool:
@@ -239,10 +231,10 @@ def run_of(
     recompute = recompute_of(row)
     level = recompute.level or framework.recompute
     notes, words = recompute.notes, recompute.words.split()
-    waiting = waiting_share(model, framework, words, recompute.waiting)
-    if waiting and hardware.system.host.bandwidth > 0.0:
-        fixed["offload_activations"] = waiting
-    elif waiting:
+    offloaded = waiting_share(model, framework, words, recompute.offloaded)
+    if offloaded and hardware.system.host.bandwidth > 0.0:
+        fixed["offload_activations"] = offloaded
+    elif offloaded:
         notes = (*notes, "what waits in the host's memory counts on the device")
     if schedule and pipeline > 1:
         fixed["pipeline_schedule"] = schedule
@@ -499,7 +491,8 @@ KIND = TrainingKind(
     needed=("hardware", "n_gpus", "layers", "hidden", "heads", "vocab", "tp", "pp", "gbs", "seq"),
     measurements=MEASUREMENTS,
     group_by=("hardware", "precision", "architecture", "scale", "family", "assumed"),
-    check=check,
+    whole=WHOLE_NUMBERS,
+    positive=MEASUREMENTS,
     counts=counts,
     derived=derived,
     shares=SHARES,

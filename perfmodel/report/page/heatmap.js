@@ -1,13 +1,15 @@
-// A heat map over any two axes: a table whose cells are coloured.
+// A heat map over any two axes: the best of each cell, or how many rows are there.
 
 import { binned } from "./bins.js";
-import { density, readable } from "./colours.js";
+import { density } from "./colours.js";
 import { choose, h } from "./dom.js";
+import { cellsTable, ramp } from "./figure.js";
 import { whole } from "./format.js";
 
 const MOST = 40;
 const BINS = 10;
 const COUNT = "count of rows";
+const DECADES = 30; // a wider range than this factor has logarithmic colours
 
 export function heatmap(view) {
   const { population, filters } = view;
@@ -26,10 +28,33 @@ export function heatmap(view) {
   function draw() {
     const [x, y] = [binned(population.get(state.x), BINS), binned(population.get(state.y), BINS)];
     const value = state.value === COUNT ? null : population.get(state.value);
+    const { best, rows, counted } = gathered(x, y, value);
+    const shown = value ? best : Float64Array.from(counted, (it) => it || NaN);
+    const filled = (bins, at) => Array.from({ length: bins.count }, (_, code) => code).filter((code) => shown.some((it, cell) => !Number.isNaN(it) && at(cell) === code));
+    const [heads, lines] = [filled(x, (cell) => cell % x.count), filled(y, (cell) => Math.floor(cell / x.count))];
+    const cellOf = (line, head) => lines[line] * x.count + heads[head];
+    const written = (it, count = 3) => (value ? value.written(it, count) : whole(it));
+    const known = shown.filter((it) => !Number.isNaN(it));
+    const [low, high] = [Math.min(...known), Math.max(...known)];
+    const cells = {
+      values: lines.map((_, line) => heads.map((_, head) => shown[cellOf(line, head)])),
+      texts: lines.map((_, line) => heads.map((_, head) => (Number.isNaN(shown[cellOf(line, head)]) ? "" : written(shown[cellOf(line, head)]).replace(/ (GiB|%|USD|days|h|s|ms|µs|J|W)$/, "")))),
+      scale: { low, high, scale: low > 0 && high / low > DECADES ? "log" : "linear" },
+      reverse: Boolean(value && !value.larger),
+    };
+    const words = (line, head) => `${x.column.title} ${x.labels[heads[head]]}, ${y.column.title} ${y.labels[lines[line]]}: ${written(shown[cellOf(line, head)], 4)}, ${whole(counted[cellOf(line, head)])} ${population.many}`;
+    const press = (line, head) => (value ? view.select(rows[cellOf(line, head)]) : narrow(x, heads[head], y, lines[line]));
+    const caption = `${value ? value.title : "Rows"} by ${x.column.title} and ${y.column.title}`;
+    body.replaceChildren(cellsTable({ x: axisOf(x, heads), y: axisOf(y, lines) }, cells, { caption, words, press, colour: density }));
+    const what = value ? `the ${value.larger ? "largest" : "smallest"} ${value.title} of the ${population.many} of a cell` : `how many ${population.many} are in a cell`;
+    note.textContent = filters.count ? `Each number is ${what} that pass. ${value ? `A cell chooses that ${population.one}` : "A cell filters"}; arrow keys move.` : `No ${population.one} passes.`;
+    scale.replaceChildren(...ramp(cells, written, density));
+  }
+
+  // Of each cell the best number and its row, and how many rows it has.
+  function gathered(x, y, value) {
     const size = x.count * y.count;
-    const best = new Float64Array(size).fill(NaN);
-    const rows = new Int32Array(size).fill(-1);
-    const counted = new Uint32Array(size);
+    const [best, rows, counted] = [new Float64Array(size).fill(NaN), new Int32Array(size).fill(-1), new Uint32Array(size)];
     const larger = !value || value.larger;
     for (let at = 0; at < filters.count; at += 1) {
       const row = filters.rows[at];
@@ -42,46 +67,11 @@ export function heatmap(view) {
         rows[cell] = row;
       }
     }
-    const shown = value ? best : Float64Array.from(counted, (it) => it || NaN);
-    let [low, high] = [Infinity, -Infinity];
-    for (const it of shown) {
-      if (it < low) low = it;
-      if (it > high) high = it;
-    }
-    const log = low > 0 && high / low > 30;
-    const share = (it) => (high > low ? (log ? Math.log(it / low) / Math.log(high / low) : (it - low) / (high - low)) : 0.5);
-    const written = (it, count = 3) => (value ? value.written(it, count) : whole(it));
-    const heads = Array.from({ length: x.count }, (_, code) => code).filter((code) => column(shown, x.count, y.count, code));
-    const lines = Array.from({ length: y.count }, (_, code) => code).filter((code) => heads.some((it) => !Number.isNaN(shown[code * x.count + it])));
-    let first = true;
-    const tableRows = lines.map((code) => {
-      const cells = heads.map((head) => {
-        const at = code * x.count + head;
-        if (Number.isNaN(shown[at])) return h("td", { class: "hole" }, h("span", { class: "sr" }, "none"));
-        const part = share(shown[at]);
-        const colour = density(value && !value.larger ? 1 - part : part);
-        const words = `${x.column.title} ${x.labels[head]}, ${y.column.title} ${y.labels[code]}: ${written(shown[at], 4)}, ${whole(counted[at])} ${population.many}`;
-        const button = h("button", { type: "button", class: "cell", tabindex: first ? "0" : "-1", "aria-label": words, title: words, style: { background: colour, color: readable(colour) }, onclick: () => (value ? view.select(rows[at]) : narrow(x, head, y, code)), onkeydown: keys }, written(shown[at], 3).replace(/ (GiB|%|USD|days|h|s|ms|µs|J|W)$/, ""));
-        first = false;
-        return h("td", {}, button);
-      });
-      return h("tr", {}, h("th", { scope: "row" }, y.labels[code]), cells);
-    });
-    body.replaceChildren(
-      h("table", { class: "heat", style: { "max-width": `${110 * heads.length + 120}px` } },
-        h("caption", { class: "sr" }, `${value ? value.title : "Rows"} by ${x.column.title} and ${y.column.title}`),
-        h("thead", {}, h("tr", {}, h("th", { class: "corner" }, h("span", {}, `${y.column.title} ↓`), h("span", {}, `${x.column.title} →`)), heads.map((code) => h("th", { scope: "col" }, x.labels[code])))),
-        h("tbody", {}, tableRows)),
-    );
-    const what = value ? `the ${value.larger ? "largest" : "smallest"} ${value.title} of the ${population.many} of a cell` : `how many ${population.many} are in a cell`;
-    note.textContent = filters.count ? `Each number is ${what} that pass. ${value ? `A cell chooses that ${population.one}` : "A cell filters"}; arrow keys move.` : `No ${population.one} passes.`;
-    const stops = Array.from({ length: 9 }, (_, at) => density(value && !value.larger ? 1 - at / 8 : at / 8)).join(", ");
-    scale.replaceChildren(...(high > low ? [h("span", {}, written(low)), h("span", { class: "ramp", role: "img", "aria-label": `Colours from ${written(low)} to ${written(high)}`, style: { background: `linear-gradient(90deg, ${stops})` } }), h("span", {}, written(high))] : []));
+    return { best, rows, counted };
   }
 
-  function column(shown, width, height, code) {
-    for (let line = 0; line < height; line += 1) if (!Number.isNaN(shown[line * width + code])) return true;
-    return false;
+  function axisOf(bins, codes) {
+    return { title: bins.column.title, low: codes.length - 0.5, high: -0.5, ticks: codes.map((code, at) => [at, bins.labels[code]]) };
   }
 
   function narrow(x, head, y, code) {
@@ -89,28 +79,6 @@ export function heatmap(view) {
       if (bins.column.isChoice) filters.set(bins.column.name, { allowed: new Set([at]) });
       else filters.set(bins.column.name, { low: bins.edge(at), high: bins.edge(at + 1) });
     }
-  }
-
-  function keys(event) {
-    const button = event.currentTarget;
-    const cell = button.parentElement;
-    const at = [...cell.parentElement.children].indexOf(cell);
-    const move = (from, step, take) => {
-      let it = step(from);
-      while (it && !take(it)?.querySelector("button")) it = step(it);
-      return it && take(it).querySelector("button");
-    };
-    const next = {
-      ArrowRight: () => move(cell, (it) => it.nextElementSibling, (it) => it),
-      ArrowLeft: () => move(cell, (it) => it.previousElementSibling, (it) => it),
-      ArrowDown: () => move(cell.parentElement, (it) => it.nextElementSibling, (it) => it.children[at]),
-      ArrowUp: () => move(cell.parentElement, (it) => it.previousElementSibling, (it) => it.children[at]),
-    }[event.key]?.();
-    if (!next) return;
-    event.preventDefault();
-    button.tabIndex = -1;
-    next.tabIndex = 0;
-    next.focus();
   }
 
   const redraw = (name) => (it) => {

@@ -1,6 +1,5 @@
 // The page: load(document) shows one, and may be called again with another.
 
-import { colours } from "./colours.js";
 import { detail } from "./detail.js";
 import { h } from "./dom.js";
 import { facets, filterBar } from "./facets.js";
@@ -113,7 +112,6 @@ function setTheme(button) {
 }
 
 function redraw() {
-  colours();
   page.views[page.shown]?.show();
 }
 

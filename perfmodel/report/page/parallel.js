@@ -1,7 +1,7 @@
 // Parallel coordinates: every axis one column, bundles of rows between neighbours, ranges to filter.
 
 import { binned, countsOfPairs } from "./bins.js";
-import { colours } from "./colours.js";
+import { inked } from "./colours.js";
 import { behind, h, plainTable, s, sharpen } from "./dom.js";
 import { whole } from "./format.js";
 
@@ -56,13 +56,12 @@ export function parallel(view) {
 
   function draw() {
     size = layout();
-    const theme = colours();
     const context = sharpen(canvas, size.width, size.height);
     const key = axes.map((it) => it.column.name).join();
     if (!all.has(key)) all = new Map([[key, pairs(null, population.rows)]]);
-    bundles(context, all.get(key), theme.faint, 0.5);
-    if (filters.count < population.rows) bundles(context, pairs(filters.rows, filters.count), theme.accent, 0.75);
-    else bundles(context, all.get(key), theme.accent, 0.75);
+    bundles(context, all.get(key), inked("--faint"), 0.5);
+    if (filters.count < population.rows) bundles(context, pairs(filters.rows, filters.count), inked("--accent"), 0.75);
+    else bundles(context, all.get(key), inked("--accent"), 0.75);
     drawAxes();
     drawThreads();
     table.refresh();
@@ -71,12 +70,11 @@ export function parallel(view) {
   // Single rows lie on a canvas of their own: choosing another one leaves the bundles alone.
   function drawThreads() {
     if (!size) return;
-    const theme = colours();
     const context = sharpen(top, size.width, size.height);
     const rank = population.get(view.rank);
     const best = filters.best(rank, BEST).reverse();
-    best.forEach((row, at) => thread(context, row, theme.strong, 0.15 + (0.5 * at) / BEST, 1.3));
-    if (view.row !== null) thread(context, view.row, theme.ink, 1, 2.4);
+    best.forEach((row, at) => thread(context, row, inked("--strong"), 0.15 + (0.5 * at) / BEST, 1.3));
+    if (view.row !== null) thread(context, view.row, inked("--ink"), 1, 2.4);
     note.textContent = `Bundles are ${population.many} that pass, grey ones all; the first ${best.length} by ${rank.title} are single lines${view.row === null ? "" : ", the chosen one the darkest"}. Drag along an axis, or move its ends with the arrow keys, to filter; double-click frees it.`;
   }
 

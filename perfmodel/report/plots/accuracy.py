@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from perfmodel.base.errors import DataError, did_you_mean
+from perfmodel.base.errors import DataError, FormatError, did_you_mean
 from perfmodel.base.expression import evaluate_mask
 from perfmodel.base.figures import GREY, MARKERS, PALETTE, SOFT
-from perfmodel.measured.compare import ComparedRow, Comparison, natural_order
+from perfmodel.base.files import read_text, shortened, user_path
+from perfmodel.measured.compare import Comparison, natural_order
+from perfmodel.measured.rows import ComparedRow, Outcome
 from perfmodel.report.plots.axes import category_axis, log_ticks, number_axis
-from perfmodel.report.plots.describe import Axis, Band, Line, Panel, Points, Text
-from perfmodel.report.plots.figure import Plot
-from perfmodel.report.plots.sizes import Paper
+from perfmodel.report.plots.figure import Axis, Band, Line, Panel, Paper, Plot, Points, Text
 
 BAND = 0.1
 MOST_GROUPS = 12
@@ -54,8 +57,6 @@ def accuracy_plot(
 ) -> Plot:
     """Describe the figure; options as of `perfmodel.plot`."""
     if not isinstance(found, Comparison):
-        from perfmodel.report.plots.compared import read_compared
-
         found = read_compared(found)
     scored = _scored(found, group, where)
     order = _groups(scored)
@@ -178,3 +179,68 @@ def _spread(errors: Any, at: float, colour: str, marker: str, name: str) -> list
             [middle], [at], colour, f"{name}: median".removeprefix(": "), marker, 4.5, keyed=False
         ),
     ]
+
+
+VALUES = ("measured", "projected")
+NEEDED = ("line", *VALUES, "skip_reason")
+LARGEST = 2**28  # B
+USUAL = ("hardware", "model", "kind", "dtype", "precision")
+"""What rows are grouped by where nobody says, the first that differs."""
+
+
+def read_compared(path: str | Path) -> Comparison:
+    """Return a written comparison, grouped by the first of `USUAL` that tells rows apart.
+
+    Raises
+    ------
+    DataError
+        The file is missing, no such table, or has a broken row (named by its line).
+    """
+    source = user_path(path)
+    if not source.is_file():
+        raise DataError(f"'{source}' does not exist; 'perfmodel compare … -o FILE.csv' writes one")
+    try:
+        text = read_text(source, "what 'perfmodel compare -o' writes", LARGEST)
+        header, *lines = list(csv.reader(io.StringIO(text))) or [[]]
+    except (FormatError, csv.Error) as error:
+        raise DataError(f"'{source}' is no table of compared runs: {error}") from None
+    missing = [name for name in NEEDED if name not in header]
+    if missing:
+        raise DataError(
+            f"'{source}' is no table of compared runs: no column {', '.join(missing)}; "
+            "'perfmodel compare … -o FILE.csv' writes one"
+        )
+    rows = []
+    for number, line in enumerate(lines, 2):
+        if len(line) != len(header):
+            raise DataError(f"{source}:{number}: {len(line)} cells; the header has {len(header)}")
+        cells = dict(zip(header, line, strict=True))
+        measured, projected = (_number(cells, name, f"{source}:{number}") for name in VALUES)
+        outcome = Outcome(measured, projected, skip_reason=cells["skip_reason"])
+        rows.append(ComparedRow(cells, number, outcome))
+    said = rows[0].cells if rows else {}
+    by = next((it for it in USUAL if len({row.cells.get(it) for row in rows}) > 1), None)
+    return Comparison(
+        said.get("kind", ""),
+        said.get("quantity") or "time",
+        str(source),
+        None,
+        (by,) if by else (),
+        tuple(header),
+        tuple(rows),
+        said.get("quantity_unit", "s"),
+    )
+
+
+def _number(cells: Mapping[str, str], name: str, where: str) -> float | None:
+    """Return a positive number; None where the cell is empty."""
+    text = cells[name]
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0.0 < value < math.inf:
+        raise DataError(f"{where}: {name} '{shortened(text)}' is not a positive number")
+    return value

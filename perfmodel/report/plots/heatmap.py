@@ -10,12 +10,16 @@ from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError
 from perfmodel.base.table import Table
-from perfmodel.base.variables import RATE
-from perfmodel.report.plots.axes import category_axis, field_words, short_number, variable_axis
-from perfmodel.report.plots.describe import Cells, Panel
-from perfmodel.report.plots.figure import Plot
-from perfmodel.report.plots.placing import inner_size, text_size
-from perfmodel.report.plots.sizes import Paper
+from perfmodel.kernels.variables import RATE
+from perfmodel.report.plots.axes import (
+    category_axis,
+    field_words,
+    inner_size,
+    short_number,
+    text_size,
+    variable_axis,
+)
+from perfmodel.report.plots.figure import Cells, Panel, Paper, Plot
 from perfmodel.store.results import LARGER_IS_BETTER, column, select, shape_of
 from perfmodel.store.subject import SERVING, TRAINING, subject_of
 from perfmodel.wafer.result_subject import SUBJECT as WAFER

@@ -44,8 +44,8 @@ class Kind:
 _HERE = "perfmodel.report.plots"
 KINDS: Mapping[str, Kind] = {
     "pareto": Kind(f"{_HERE}.pareto:pareto_plot", ("x", "y", "group", "band", "log", *ROWS)),
-    "breakdown": Kind(f"{_HERE}.breakdown:breakdown_plot", ("top", "by", "each", "band", *ROWS)),
-    "memory": Kind(f"{_HERE}.memory:memory_plot", ("top", "each", "stages", *PICK)),
+    "breakdown": Kind(f"{_HERE}.bars:breakdown_plot", ("top", "by", "each", "band", *ROWS)),
+    "memory": Kind(f"{_HERE}.bars:memory_plot", ("top", "each", "stages", *PICK)),
     "heatmap": Kind(f"{_HERE}.heatmap:heatmap_plot", ("x", "y", "value", "log", *ROWS)),
     "scaling": Kind(f"{_HERE}.scaling:scaling_plot", ROWS),
     "roofline": Kind(
@@ -56,7 +56,7 @@ KINDS: Mapping[str, Kind] = {
         f"{_HERE}.sensitivity:sensitivity_plot", ("top",), f"{_HERE}.sensitivity:read_sensitivity"
     ),
     "accuracy": Kind(
-        f"{_HERE}.accuracy:accuracy_plot", ("group", "where"), f"{_HERE}.compared:read_compared"
+        f"{_HERE}.accuracy:accuracy_plot", ("group", "where"), f"{_HERE}.accuracy:read_compared"
     ),
 }
 
@@ -103,7 +103,7 @@ def plot(
     >>> from perfmodel import plot
     >>> plot("sweep.nc", "pareto", x="memory_total").save("pareto.svg")  # doctest: +SKIP
     """
-    from perfmodel.report.plots.sizes import paper_of
+    from perfmodel.report.plots.figure import paper_of
 
     if kind not in KINDS:
         raise DataError(f"no figure '{kind}'{did_you_mean(kind, KINDS)}")

@@ -9,13 +9,10 @@ import numpy as np
 
 from perfmodel.base.errors import DataError
 from perfmodel.base.table import Table
-from perfmodel.base.variables import RATE
-from perfmodel.report.plots.axes import variable_axis
-from perfmodel.report.plots.describe import Line, Panel, Points
-from perfmodel.report.plots.figure import Plot
+from perfmodel.kernels.variables import RATE
+from perfmodel.report.plots.axes import Wanted, inner_size, placed, variable_axis
+from perfmodel.report.plots.figure import Line, Panel, Paper, Plot, Points
 from perfmodel.report.plots.names import full_name, groups_of
-from perfmodel.report.plots.placing import Wanted, inner_size, placed
-from perfmodel.report.plots.sizes import Paper
 from perfmodel.store.results import LARGER_IS_BETTER, column, front_among, rows, select
 from perfmodel.store.subject import SERVING, TRAINING, subject_of
 from perfmodel.wafer.result_subject import SUBJECT as WAFER

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from perfmodel.base import serving_variables, variables
 from perfmodel.base.figures import (
     BLACK,
     BLUE,
@@ -19,6 +18,8 @@ from perfmodel.base.figures import (
     VERMILLION,
     YELLOW,
 )
+from perfmodel.kernels import variables
+from perfmodel.kernels.serving import variables as serving_variables
 from perfmodel.store.subject import SERVING, TRAINING
 from perfmodel.wafer import variables as wafer_variables
 from perfmodel.wafer.result_subject import SUBJECT as WAFER

@@ -10,13 +10,10 @@ from perfmodel.base.errors import DataError
 from perfmodel.base.figures import BLUE, GREEN, ORANGE, PALE, SKY
 from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.base.table import Table
-from perfmodel.base.variables import RATE
-from perfmodel.report.plots.axes import category_axis, number_axis
-from perfmodel.report.plots.describe import Bars, Panel
-from perfmodel.report.plots.figure import Plot
-from perfmodel.report.plots.placing import inner_size, text_size
-from perfmodel.report.plots.sizes import Paper
-from perfmodel.report.plots.strategy import picked
+from perfmodel.kernels.variables import RATE
+from perfmodel.report.plots.axes import category_axis, inner_size, number_axis, text_size
+from perfmodel.report.plots.figure import Bars, Panel, Paper, Plot
+from perfmodel.report.plots.names import picked
 
 MOST = 20_000
 """Passes of a figure: those of more would be narrower than anything that prints."""

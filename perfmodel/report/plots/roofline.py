@@ -14,13 +14,10 @@ from perfmodel.base.figures import GREY, INK, MARKERS, PALETTE
 from perfmodel.base.precisions import rate_format
 from perfmodel.base.table import Table
 from perfmodel.base.units import format_si
-from perfmodel.base.variables import RATE
-from perfmodel.report.plots.axes import log_ticks
-from perfmodel.report.plots.describe import Axis, Line, Panel, Points, Text
-from perfmodel.report.plots.figure import Plot
-from perfmodel.report.plots.placing import Wanted, inner_size, placed
-from perfmodel.report.plots.sizes import Paper
-from perfmodel.report.plots.strategy import picked
+from perfmodel.kernels.variables import RATE
+from perfmodel.report.plots.axes import Wanted, inner_size, log_ticks, placed
+from perfmodel.report.plots.figure import Axis, Line, Panel, Paper, Plot, Points, Text
+from perfmodel.report.plots.names import picked
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

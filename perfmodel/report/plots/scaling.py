@@ -10,14 +10,11 @@ import numpy as np
 from perfmodel.base.errors import DataError
 from perfmodel.base.figures import GREY, MARKERS, PALETTE
 from perfmodel.base.table import Table
-from perfmodel.base.variables import RATE
-from perfmodel.report.plots.axes import number_axis
-from perfmodel.report.plots.describe import Axis, Line, Panel, Points
-from perfmodel.report.plots.figure import Plot
+from perfmodel.kernels.variables import RATE
+from perfmodel.report.plots.axes import Wanted, inner_size, number_axis, placed
+from perfmodel.report.plots.figure import Axis, Line, Panel, Paper, Plot, Points
 from perfmodel.report.plots.names import full_name
-from perfmodel.report.plots.placing import Wanted, inner_size, placed
-from perfmodel.report.plots.sizes import Paper
-from perfmodel.store.scaling import GROUPS, scaling
+from perfmodel.store.results import GROUPS, scaling
 from perfmodel.store.subject import TRAINING
 
 SHARES = (0.62, 0.38)

@@ -12,9 +12,7 @@ from perfmodel.base.figures import BLUE, INK, ORANGE, PURPLE
 from perfmodel.base.files import SETTINGS, parse_json, read_text, user_path
 from perfmodel.base.table import Table
 from perfmodel.report.plots.axes import category_axis, number_axis
-from perfmodel.report.plots.describe import Bars, Line, Panel
-from perfmodel.report.plots.figure import Plot
-from perfmodel.report.plots.sizes import Paper
+from perfmodel.report.plots.figure import Bars, Line, Panel, Paper, Plot
 
 NEEDED = ("parameter", "low_change", "high_change")
 TOP = 12

@@ -18,7 +18,7 @@ from perfmodel.base.table import Table
 from perfmodel.report.build import page_html
 from perfmodel.report.document import PICTURES, NothingSelected, document
 from perfmodel.report.packing import EFFORT
-from perfmodel.report.results import population_of
+from perfmodel.report.rows import population_of
 from perfmodel.report.server.question import SERVING, ControlError, Question, blamed_on
 
 if TYPE_CHECKING:
@@ -102,14 +102,12 @@ class Answer:
         written = f"written by perfmodel {__version__}"
         what = "the page's results"
         if self.question.kind == SERVING:
-            from perfmodel.launch.rows import pools_of_row, served_lines
-            from perfmodel.launch.served import format_served
+            from perfmodel.launch.served import format_served, pools_of_row, served_lines
 
             pools = pools_of_row(found, self.table.attrs, what)
             lines = served_lines(found, pools[0].model, "chosen on the page")
             return format_served(pools, [*lines, written])
-        from perfmodel.launch.rows import launch_of_row
-        from perfmodel.launch.software import format_launch, prepared
+        from perfmodel.launch.software import format_launch, launch_of_row, prepared
 
         launch, lines = launch_of_row(self.table, found, what, "chosen on the page")
         launch, notes = prepared(software, launch)

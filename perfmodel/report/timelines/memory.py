@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.variables import MEMORY_COMPONENTS
 from perfmodel.kernels.pipeline.actions import FORWARD
+from perfmodel.kernels.variables import MEMORY_COMPONENTS
 from perfmodel.report.timelines.schedule import Closed, Schedule, own_actions
 from perfmodel.training.scheduled import chunks_of
 from perfmodel.training.stage_memory import StageMemory, memories_of
@@ -33,7 +33,7 @@ class Held(NamedTuple):
     start : ndarray, shape (n,)
         [s].
     held : ndarray, shape (n, components)
-        Columns as `perfmodel.base.variables.MEMORY_COMPONENTS` [B].
+        Columns as `perfmodel.kernels.variables.MEMORY_COMPONENTS` [B].
     """
 
     start: NDArray[np.float64]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Floats
 from perfmodel.base.errors import StrategyError
-from perfmodel.base.serving_variables import TIME_COMPONENTS
+from perfmodel.kernels.serving.variables import TIME_COMPONENTS
 from perfmodel.serving.grid import DeploymentGrid, LoadGrid
 from perfmodel.serving.project import context_too_long, prepare
 from perfmodel.serving.replay import replay_trace
@@ -76,7 +76,7 @@ class Batch:
     def parts(self) -> Floats:
         """What one of them consists of, shape (components, entries) [s].
 
-        Rows as `perfmodel.base.serving_variables.TIME_COMPONENTS`.
+        Rows as `perfmodel.kernels.serving.variables.TIME_COMPONENTS`.
         """
         from perfmodel.kernels.serving.rank import PARTS_FROM
 
@@ -199,7 +199,7 @@ def serving_timeline(
     from perfmodel.kernels.work import kernel_work
 
     tables, deployments, block_bytes = _ready(grid, loads, hardware, routing)
-    if loads["arrival_rate"][0] > 0.0:
+    if not loads.is_closed_loop[0]:
         raise StrategyError(
             "a rate of arrivals is closed in formulas, without passes; a timeline takes "
             "--concurrency, or a trace (--replay)"

@@ -22,13 +22,15 @@ from numpy.typing import NDArray
 from perfmodel.analysis.explain import check_one_strategy
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import DataError, StrategyError, did_you_mean
-from perfmodel.base.variables import MEMORY_COMPONENTS, TIME_COMPONENTS
 from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, KINDS, WEIGHT
+from perfmodel.kernels.variables import MEMORY_COMPONENTS, TIME_COMPONENTS
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
 from perfmodel.report.timelines.memory import Held, Memory
-from perfmodel.report.timelines.passes import COMPONENT, DEPTHS, WORDS
 from perfmodel.report.timelines.schedule import (
+    COMPONENT,
+    DEPTHS,
+    WORDS,
     Closed,
     Passes,
     Schedule,
@@ -61,8 +63,6 @@ PASSES = {
 """Kinds of passes, as they are called."""
 COMPUTE_TIMES = ("forward_time", "backward_time", "recompute_time", "optimizer_time")
 COMPUTE = tuple(COMPONENT[name] for name in COMPUTE_TIMES)
-NO_PASS = -1
-"""Micro-batch and chunk of what is no pass."""
 MOST_EVENTS = 500_000
 """Of a file: some 80 MB, which Perfetto opens in seconds."""
 
@@ -75,7 +75,7 @@ class Spans(NamedTuple):
     start, duration : ndarray of float64
         [s].
     component : ndarray of int64
-        Places in `perfmodel.base.variables.TIME_COMPONENTS`.
+        Places in `perfmodel.kernels.variables.TIME_COMPONENTS`.
     name : ndarray of int64
         Places in `StepTimeline.names`.
     """
@@ -146,7 +146,7 @@ class StepTimeline:
     ----------
     title : str
     results : mapping of str to float
-        The projected step (`perfmodel.base.variables.STEP_VARIABLES`).
+        The projected step (`perfmodel.kernels.variables.STEP_VARIABLES`).
     critical : int
         The slowest stage, which the components of the step are of.
     stages : tuple of StageTimeline
@@ -155,7 +155,7 @@ class StepTimeline:
         Stages of the pipeline.
     names : tuple of str
     depth : str
-        Of `perfmodel.report.timelines.passes.DEPTHS`.
+        Of `perfmodel.report.timelines.schedule.DEPTHS`.
     drawn_sends, drawn_work : float
         Share of the time of sends, and of passes, with which stages but the slowest are drawn, so
         that all ends with the step [1] (`perfmodel.report.timelines.schedule.Schedule`).
@@ -578,48 +578,3 @@ def _track(step: StepTimeline, process: str, thread: str, spans: Spans, prefix: 
         spans.duration,
         [prefix + TIME_COMPONENTS[component] for component in spans.component.tolist()],
     )
-
-
-def pipeline_picture(step: StepTimeline) -> dict[str, Any]:
-    """Return the passes of a step and what is between them as plain columns, for a picture.
-
-    Parameters
-    ----------
-    step : StepTimeline
-        Of any depth.
-
-    Returns
-    -------
-    dict
-        ``stage``, ``micro_batch``, ``chunk`` (of what is no pass -1), ``start`` and ``duration``
-        [s] are arrays of one length, ``kind`` a list of as many texts: "forward", "backward",
-        "backward for the input", "backward for the weights", "bubble", "send", "data parallel",
-        "optimizer", "offload" or "host". ``end`` is the step time [s], ``stages`` how many stages
-        the pipeline has, ``slowest`` the slowest.
-    """
-    columns: dict[str, list[Any]] = {
-        name: [] for name in ("stage", "start", "duration", "kind", "micro_batch", "chunk")
-    }
-    between = {BUBBLE: "bubble", PIPELINE: "send", DATA: "data parallel", HOST: "host"}
-    between |= {OPTIMIZER: "optimizer", OFFLOAD: "offload"}
-    for one in step.stages:
-        passes, shown = one.passes, one.shown
-        inside = np.searchsorted(passes.start, shown.start + 0.5 * shown.duration, "right") - 1
-        ends = passes.start + passes.duration
-        alone = (inside < 0) | (shown.start + 0.5 * shown.duration >= ends[inside])
-        rest = np.flatnonzero(alone & np.isin(shown.component, list(between)))
-        size = passes.start.size + rest.size
-        columns["stage"].append(np.full(size, one.stage))
-        columns["start"].append(np.concatenate((passes.start, shown.start[rest])))
-        columns["duration"].append(np.concatenate((passes.duration, shown.duration[rest])))
-        columns["kind"] += [PASSES[kind] for kind in passes.kind.tolist()]
-        columns["kind"] += [between[kind] for kind in shown.component[rest].tolist()]
-        nothing = np.full(rest.size, NO_PASS)
-        columns["micro_batch"].append(np.concatenate((passes.micro_batch, nothing)))
-        columns["chunk"].append(np.concatenate((passes.chunk, nothing)))
-    found: dict[str, Any] = {
-        name: column if name == "kind" else np.concatenate(column)
-        for name, column in columns.items()
-    }
-    step_time = step.results["step_time"]
-    return {**found, "end": step_time, "stages": step.count, "slowest": step.critical}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import DataError
-from perfmodel.base.precisions import ATTENTION_PRECISIONS
+from perfmodel.base.precisions import ATTENTION_PRECISIONS, CACHE_FORMATS
 from perfmodel.sweeps.kernel_kinds.kind import (
     COPIES,
     RESIDENT,
@@ -136,7 +136,7 @@ ATTENTION = Kernel(
             "number format of stored keys and values",
             "Number formats of the stored keys and values",
             "same",
-            ("same", *ATTENTION_PRECISIONS),
+            ("same", *CACHE_FORMATS),
         ),
     ),
     (

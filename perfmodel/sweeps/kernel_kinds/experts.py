@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.base.precisions import FORMATS
+from perfmodel.base.precisions import OPERANDS
 from perfmodel.sweeps.kernel_kinds.kind import (
     COPIES,
     RESIDENT,
@@ -51,7 +51,7 @@ MOE = Kernel(
             "number format of the products",
             "Number formats of the products",
             "bf16",
-            tuple(FORMATS),
+            OPERANDS,
         ),
         GridAxis(
             "routing",

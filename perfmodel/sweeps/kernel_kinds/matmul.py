@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import DataError
-from perfmodel.base.precisions import FORMATS, QUANTISED
+from perfmodel.base.precisions import OPERANDS, QUANTISED
 from perfmodel.sweeps.kernel_kinds.kind import (
     RESIDENT,
     Grid,
@@ -87,7 +87,7 @@ GEMM = Kernel(
             "number format of A and B",
             "Number formats of A and B",
             "bf16",
-            tuple(FORMATS),
+            OPERANDS,
         ),
     ),
     (

@@ -26,8 +26,7 @@ from perfmodel.wafer.cores.instructions import (
     joined,
 )
 from perfmodel.wafer.cores.layout import Layout, along_snake, overlaps, transfers
-from perfmodel.wafer.ranks import bucket_starts
-from perfmodel.wafer.system import Grid
+from perfmodel.wafer.system import Grid, bucket_starts
 
 KEY_CHUNK = 512
 """Keys at a time, as in the generator's ``tiling.json`` (MLAKV, MHAKV)."""
@@ -124,7 +123,7 @@ class Shares(NamedTuple):
 
     @classmethod
     def of(cls, key_heads: int, grid: Grid) -> Shares:
-        """Deal heads as far as they divide evenly, positions to the cores of each part."""
+        """Spread heads as far as they divide evenly, positions to the cores of each part."""
         count = grid[0] * grid[1]
         parts = gcd(key_heads, count)
         return cls(along_snake(grid).reshape(parts, -1).T, key_heads // parts)
@@ -163,12 +162,12 @@ def _brought(
 
 
 def _tasks(rows: list[Any], chunk: int = KEY_CHUNK) -> Instructions:
-    """Return the instructions of tasks, whose columns `trace_attention` names."""
+    """Return the instructions of tasks, whose columns `trace_lines` names."""
     tasks = np.ascontiguousarray(np.column_stack(np.broadcast_arrays(*rows)).astype(np.int64))
     with kernel_work(instructions=10 * len(tasks)):
-        from perfmodel.kernels.wafer import trace_attention
+        from perfmodel.kernels.wafer import trace_lines
 
-        count = trace_attention.count_attention_lines(tasks, chunk)
+        count = trace_lines.count_attention_lines(tasks, chunk)
         if count > MOST_LINES:
             raise StrategyError(
                 f"key 'sequence_parallel': {count} instructions of one attention on a node exceed "
@@ -176,7 +175,7 @@ def _tasks(rows: list[Any], chunk: int = KEY_CHUNK) -> Instructions:
             )
         lines = np.empty((count, COLUMNS), np.int64)
         arguments = np.empty((count, MOST_ARGUMENTS), np.int64)
-        trace_attention.attention_lines(tasks, chunk, lines, arguments)
+        trace_lines.attention_lines(tasks, chunk, lines, arguments)
     return Instructions(lines, arguments, NOTHING.destinations)
 
 
@@ -201,7 +200,7 @@ def decode_attention(
     """Return the instructions of attention over a cache, and where its result lies.
 
     The cache lies in equal shares on the cores, one sequence behind the other; heads of keys are
-    dealt first where they divide evenly. A sequence whose keys lie on several cores is summed up
+    spread first where they divide evenly. A sequence whose keys lie on several cores is summed up
     by them, each for a share of the heads.
 
     Parameters
@@ -338,7 +337,7 @@ def prompt_attention(
     """Return the instructions of attention of prompts, causal, and where the result lies.
 
     Cores get shares of the queries with equally many scores to compute, and the keys and values
-    that these see; heads of keys are dealt first where they divide evenly. What a core's own
+    that these see; heads of keys are spread first where they divide evenly. What a core's own
     queries add to the cache is written beside it.
 
     Parameters

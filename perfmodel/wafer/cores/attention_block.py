@@ -16,8 +16,7 @@ from perfmodel.wafer.cores.attention import (
     decode_attention,
     prompt_attention,
 )
-from perfmodel.wafer.cores.exchange import chosen_rows
-from perfmodel.wafer.cores.layout import Layout, even_layout
+from perfmodel.wafer.cores.layout import Layout, chosen_rows, even_layout
 from perfmodel.wafer.cores.node import CoreOperation, Node
 from perfmodel.wafer.cores.setting import ceiling, key_starts
 
@@ -86,7 +85,7 @@ def _absorbed(
     yield operation, absorbed
     keys, added = _cached(node, step, attention)
     sizes = AttentionSizes(
-        sequences=setting.sequences(node.number),
+        sequences=node.sequences,
         queries=setting.length,
         keys=keys,
         heads=heads,
@@ -175,7 +174,7 @@ def _grouped(
     else:
         count, added = _cached(node, step, attention)
         sizes = AttentionSizes(
-            sequences=setting.sequences(node.number),
+            sequences=node.sequences,
             queries=setting.length,
             keys=count,
             heads=heads,
@@ -226,7 +225,7 @@ def _prompt_sizes(
     starts = key_starts(setting, setting.length)
     rank = setting.ranks.sequence[node.number]
     return AttentionSizes(
-        sequences=setting.sequences(node.number),
+        sequences=node.sequences,
         queries=setting.length,
         keys=int(starts[rank + 1] - starts[rank]),
         heads=heads,

@@ -9,11 +9,9 @@ import numpy as np
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError, did_you_mean
 from perfmodel.wafer.cores.attention_block import attention_operations
-from perfmodel.wafer.cores.exchange import cast_rows, chosen_rows, send_rows
-from perfmodel.wafer.cores.expert_block import expert_operations
-from perfmodel.wafer.cores.layout import Layout, even_layout
+from perfmodel.wafer.cores.expert_block import ExpertRoutes, expert_operations, expert_routes
+from perfmodel.wafer.cores.layout import Layout, cast_rows, chosen_rows, even_layout, send_rows
 from perfmodel.wafer.cores.node import CoreOperation, Node
-from perfmodel.wafer.cores.routes import ExpertRoutes, expert_routes
 from perfmodel.wafer.cores.setting import CoreSetting, ceiling
 
 LM_HEAD = "lm_head"
@@ -135,7 +133,7 @@ def _layer(
     if mlp.experts:
         yield from expert_operations(node, f"{name}_moe", mlp, after, routes.of(step, layer))
         return
-    cluster = setting.cluster(node.number)
+    cluster = setting.group(node.number, "cluster")
     width, size = ceiling(mlp.intermediate_size, len(cluster)), setting.model.hidden_size
     for operation, layout in node.network(
         f"{name}_ffn", after, node.tokens, width, size, mlp.gated
@@ -178,11 +176,11 @@ def _head(node: Node, hidden: Layout) -> Iterator[CoreOperation]:
     setting = node.setting
     rows, element = node.tokens, setting.activation_bytes
     if setting.phase == "prefill" and setting.length > 1:
-        rows = setting.sequences(node.number)
+        rows = node.sequences
         last = tuple(range(setting.length - 1, node.tokens, setting.length))
         moved, hidden = chosen_rows(hidden, last, 1, node.grid, element)
         yield node.alone(f"{LM_HEAD}_last", "Slice", 0, moved)
-    cluster = setting.cluster(node.number)
+    cluster = setting.group(node.number, "cluster")
     width = ceiling(setting.model.vocab_size, len(cluster))
     operation, layout = node.linear(
         f"{LM_HEAD}_head", hidden, (rows, setting.model.hidden_size, width)

@@ -18,7 +18,43 @@ from perfmodel.base.memory import check_memory
 from perfmodel.compute.routing import COUNTED, assign, parse_routing
 from perfmodel.compute.token_draws import draw_tokens, draw_weights
 from perfmodel.wafer.cores.setting import CoreSetting
-from perfmodel.wafer.routed import RoutedTokens
+
+# Which experts the tokens of every layer go to, read from a file or drawn.
+
+
+@dataclass(frozen=True)
+class RoutedTokens:
+    """Experts of every token in the layers that have experts.
+
+    Attributes
+    ----------
+    experts : array of int, shape (layers, sequences, length, top_k)
+        Layers with experts, first to last; one layer stands for all where only one is given.
+    num_experts : int
+    """
+
+    experts: Integers
+    num_experts: int
+
+    def __post_init__(self) -> None:
+        if self.experts.ndim != 4:
+            raise DataError(
+                "routing: an array of layers x sequences x length x experts per token should "
+                f"have 4 dimensions, not {self.experts.ndim}"
+            )
+        if self.experts.size and (self.experts.min() < 0 or self.experts.max() >= self.num_experts):
+            raise DataError(f"routing: experts should be 0 to {self.num_experts - 1}")
+        ordered = self.experts.copy()
+        ordered.sort(axis=3)
+        if (ordered[..., 1:] == ordered[..., :-1]).any():
+            raise DataError("routing: a token names the same expert twice")
+
+    def of_layer(self, layer: int) -> Integers:
+        """Return the experts of a layer with experts, shape (sequences, length, top_k)."""
+        return self.experts[layer if len(self.experts) > 1 else 0]
+
+
+# Experts of tokens, from a file or drawn: the same for all nodes.
 
 if TYPE_CHECKING:
     from perfmodel.wafer.cores.program import RoutingOf

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -13,8 +12,7 @@ from perfmodel.model.attention import AttentionSpec
 from perfmodel.model.layers import LayerSpec
 from perfmodel.model.mlp import MlpSpec
 from perfmodel.model.spec import ModelSpec
-from perfmodel.wafer.ranks import NodeRanks, bucket_sizes, bucket_starts, node_ranks, token_owners
-from perfmodel.wafer.system import WaferSystem
+from perfmodel.wafer.system import SharedBatch, WaferSystem, bucket_starts
 
 LARGEST_TOKENS = 2**24
 """Tokens of a pass: the experts of each are held."""
@@ -23,7 +21,7 @@ LARGEST_CORES = 4096
 
 
 @dataclass(frozen=True)
-class CoreSetting:
+class CoreSetting(SharedBatch):
     """One phase of a model on the cores of a wafer.
 
     Attributes
@@ -96,41 +94,11 @@ class CoreSetting:
         """Tokens of a sequence that a pass is over."""
         return self.input_length if self.phase == "prefill" else 1 + self.speculative
 
-    @cached_property
-    def ranks(self) -> NodeRanks:
-        """Ranks of all nodes."""
-        return node_ranks(self.system)
-
-    @cached_property
-    def owners(self) -> Integers:
-        """Node of a stage that sends each sequence's tokens to experts."""
-        return token_owners(self.system, self.batch)
-
-    def sequences(self, node: int) -> int:
-        """Sequences of a node's data-parallel cluster."""
-        share = bucket_sizes(self.batch, self.system.data_parallel)
-        return int(share[self.ranks.data[node]])
-
     def stage_layers(self, node: int) -> range:
         """Layers of a node's pipeline stage."""
         starts = bucket_starts(len(self.model.layers), self.system.pipeline_parallel)
         stage = self.ranks.pipeline[node]
         return range(int(starts[stage]), int(starts[stage + 1]))
-
-    def cluster(self, node: int) -> tuple[int, ...]:
-        """Nodes that share the attention of a node's tokens."""
-        count = self.system.cluster_nodes
-        return tuple(range(node // count * count, node // count * count + count))
-
-    def group(self, node: int, axis: str) -> tuple[int, ...]:
-        """Nodes of the cluster that differ in the ``tensor`` or ``sequence`` rank only."""
-        other = self.ranks.sequence if axis == "tensor" else self.ranks.tensor
-        return tuple(one for one in self.cluster(node) if other[one] == other[node])
-
-    def stage(self, node: int) -> tuple[int, ...]:
-        """Nodes of a node's pipeline stage."""
-        count = self.system.stage_nodes
-        return tuple(range(node // count * count, node // count * count + count))
 
 
 def check_layer(name: str, layer: LayerSpec) -> None:
@@ -153,7 +121,7 @@ def check_layer(name: str, layer: LayerSpec) -> None:
 
 
 def ceiling(items: int, parts: int) -> int:
-    """Return the larger share of items that are dealt out."""
+    """Return the larger share of items that are distributed."""
     return -(-items // parts)
 
 

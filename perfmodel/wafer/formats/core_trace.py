@@ -1,4 +1,4 @@
-"""Instructions of cores, as the wafer workload generator writes them.
+"""Core traces as the wafer workload generator writes them, and folders of them.
 
 One file per core, ``node_<node>/<step>/core_<core>.csv``, which is no table: lines of
 
@@ -12,20 +12,34 @@ sizes are bytes::
     BARRIER 16 hexadecimal digits
 
 Source: huawei-csl/wse-workload-generator 85e1ae7, ``src/core_level/common/isa.py``.
+
+``traces/<phase>/node_<node>/<step>/core_<core>.csv``, as the wafer workload generator names
+them. Text is made and put into the files whenever so many instructions have come together,
+so that memory does not grow with their number.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Iterator, Sequence
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from perfmodel.base.columns import Integers
-from perfmodel.base.errors import DataError, FormatError, did_you_mean
-from perfmodel.base.files import read_unpacked, shortened
+from perfmodel.base.errors import (
+    MACHINE_FAILURES,
+    DataError,
+    FormatError,
+    MachineError,
+    did_you_mean,
+)
+from perfmodel.base.files import TEMPORARIES, check_writable, read_unpacked, shortened, user_path
 from perfmodel.wafer.cores.instructions import (
     CORE,
     MULTICAST,
@@ -36,6 +50,8 @@ from perfmodel.wafer.cores.instructions import (
     Instructions,
     joined,
 )
+
+# Instructions of cores, as the wafer workload generator writes them.
 
 LARGEST = 2**31  # B
 ROOM = 2**22  # B of text that is made at once
@@ -83,7 +99,7 @@ def format_pieces(pieces: Sequence[TracePiece], following: Integers) -> Iterator
     text : bytes
         Whole lines, to be put behind those of the core so far.
     """
-    from perfmodel.kernels.wafer.trace_text import format_lines
+    from perfmodel.kernels.wafer.trace_lines import format_lines
     from perfmodel.kernels.work import kernel_work
 
     instructions, numbers, comment_of = _together(pieces)
@@ -259,3 +275,129 @@ def format_instruction(instruction: Instruction) -> str:
     if waits:
         words.append(f"[{' '.join(map(str, waits))}]")
     return " ".join([str(number), name, *words]) + f"\t\t;{comment}"
+
+
+# Folders of core traces: a file per core, written piece by piece.
+
+GATHERED = 2**19
+"""Instructions that are held before they become text; about 100 B each."""
+
+FOLDER = "traces"
+
+
+def write_core_traces(
+    folder: str | os.PathLike[str],
+    step: str,
+    nodes: Iterable[int],
+    cores: int,
+    pieces: Iterable[tuple[int, Sequence[TracePiece]]],
+    phase: str = "decode",
+) -> int:
+    """Write the traces of some nodes; a folder of traces that is there is replaced.
+
+    Parameters
+    ----------
+    folder : str or path
+        Where ``traces`` is to stand.
+    step : str
+        Such as ``decode0``.
+    nodes : iterable of int
+        Nodes that are written; the pieces of others are passed over.
+    cores : int
+        Of a node.
+    pieces : iterable of (int, sequence of TracePiece)
+        Node and instructions, in order.
+    phase : str, optional
+        Name of the folder between.
+
+    Returns
+    -------
+    int
+        Lines written.
+
+    Raises
+    ------
+    DataError
+        The folder cannot be written, or holds something else under that name; nothing is
+        left half-written.
+    MachineError
+        The disk is full, or the like.
+    """
+    with replaced_traces(user_path(folder) / FOLDER) as temporary:
+        places = {node: temporary / phase / f"node_{node}" / step for node in nodes}
+        texts = CoreTexts(places.values(), cores)
+        for node, made in pieces:
+            if node in places:
+                texts.add(places[node], made)
+        return texts.flush()
+
+
+class CoreTexts:
+    """Text of the cores of some nodes: a file per core, written once there is enough of it.
+
+    Parameters
+    ----------
+    places : iterable of path
+        Folder of each node, made here; a core without any instruction has an empty file in it.
+    cores : int
+        Of a node.
+    """
+
+    def __init__(self, places: Iterable[Path], cores: int) -> None:
+        self._following = {place: np.zeros(cores, np.int64) for place in places}
+        self._gathered: dict[Path, list[TracePiece]] = {}
+        self._held = 0
+        for place in self._following:
+            place.mkdir(parents=True)
+            for core in range(cores):
+                (place / f"core_{core}.csv").touch()
+
+    def add(self, place: Path, pieces: Sequence[TracePiece]) -> None:
+        """Add instructions of a node, behind those that it was given before."""
+        self._gathered.setdefault(place, []).extend(pieces)
+        self._held += sum(len(piece.instructions.lines) for piece in pieces)
+        if self._held >= GATHERED:
+            self.flush()
+
+    def flush(self) -> int:
+        """Write what is gathered; return the lines that were written so far."""
+        for place, pieces in self._gathered.items():
+            for core, text in format_pieces(pieces, self._following[place]):
+                with (place / f"core_{core}.csv").open("ab") as file:
+                    file.write(text)
+        self._gathered, self._held = {}, 0
+        return sum(int(numbers.sum()) for numbers in self._following.values())
+
+
+@contextlib.contextmanager
+def replaced_traces(target: Path) -> Iterator[Path]:
+    """Give a temporary folder beside `target`, renamed to it on success, removed on failure."""
+    check_writable(target.parent / f".{target.name}.check")
+    if target.exists() and not _is_traces(target):
+        raise DataError(
+            f"cannot write '{target}': it exists and holds something else than traces of cores"
+        )
+    temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    TEMPORARIES.add(temporary)
+    try:
+        yield temporary
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o777 & ~umask)
+        if target.exists():
+            shutil.rmtree(target)
+        temporary.rename(target)
+    except OSError as error:
+        kind = MachineError if error.errno in MACHINE_FAILURES else DataError
+        raise kind(f"cannot write '{target}': {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        TEMPORARIES.discard(temporary)
+
+
+def _is_traces(target: Path) -> bool:
+    """Whether a folder holds nothing but folders of nodes below folders of phases."""
+    return target.is_dir() and all(
+        phase.is_dir() and all(node.name.startswith("node_") for node in phase.iterdir())
+        for phase in target.iterdir()
+    )

@@ -1,20 +1,30 @@
-"""``system.json`` of the wafer workload generator: one block each for prefill and decode.
+"""The wafer workload generator's settings: systems and tiles, JSON files.
 
 Source: huawei-csl/wse-workload-generator 85e1ae7, ``configs/system.json`` and
 ``src/node_level/common/config.py``, which reads every key of `KEYS`.
+
+An object ``layers`` (pattern of operations, ``*`` for any text -> sides of a tile) and one
+``defaults`` (kind of operation -> sides). A side of ``null`` is the whole dimension. The
+generator looks up the four attention kinds only; it finds tiles of products by itself.
+
+Source: huawei-csl/wse-workload-generator 85e1ae7, ``configs/tiling.json``,
+``src/generate_traces.py``.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 from perfmodel.base.errors import FormatError, StrategyError, did_you_mean
-from perfmodel.base.files import atomic_path, json_object, key_line, read_text, shortened
+from perfmodel.base.files import json_object, key_line, read_text, shortened
 from perfmodel.wafer.system import WaferSystem
+
+# ``system.json`` of the wafer workload generator: one block each for prefill and decode.
 
 LARGEST = 2**20  # B
 PHASES = ("prefill", "decode")
@@ -96,39 +106,6 @@ def parse_systems(text: str, file: str = "system.json") -> dict[str, WaferSystem
     }
 
 
-def format_systems(systems: Mapping[str, WaferSystem]) -> str:
-    """Return systems as text of the file.
-
-    Raises
-    ------
-    FormatError
-        A routing has no name there.
-    """
-    names = {routing: name for name, routing in WORKLOADS.items()}
-    document: dict[str, dict[str, Any]] = {}
-    for phase, system in systems.items():
-        if system.routing not in names:
-            raise FormatError(
-                f"key 'expert_workload_model': the file has no name for routing "
-                f"'{system.routing}'{did_you_mean(system.routing, names)}"
-            )
-        block = {key: getattr(system, field) for key, field in KEYS.items()}
-        document[phase] = block | {"expert_workload_model": names[system.routing]}
-    return json.dumps(document, indent=4) + "\n"
-
-
-def write_systems(systems: Mapping[str, WaferSystem], path: str | os.PathLike[str]) -> None:
-    """Write systems, completely or not at all.
-
-    Raises
-    ------
-    DataError
-        The file cannot be written.
-    """
-    with atomic_path(os.fspath(path)) as temporary:
-        temporary.write_text(format_systems(systems), encoding="utf-8")
-
-
 def _system(block: Any, file: str, phase: str, text: str, number: int) -> WaferSystem:
     if not isinstance(block, dict):
         raise FormatError(f"{file}:{key_line(text, phase)}: '{phase}' should be an object of keys")
@@ -164,3 +141,101 @@ def _system(block: Any, file: str, phase: str, text: str, number: int) -> WaferS
         said = _WORD.sub(lambda found: _KEY_OF[found[0]], str(error))
         named = next((key for key in KEYS if re.search(rf"\b{key}\b", said)), "num_nodes")
         raise wrong(named, said) from None
+
+
+# ``tiling.json`` of the wafer workload generator: sizes of tiles by kind and by layer.
+
+BLOCKS = ("layers", "defaults")
+SIDES: Mapping[str, int] = {
+    "Linear": 3,
+    "GroupedLinear": 4,
+    "MLAQ": 4,
+    "MLAKV": 3,
+    "MHAQ": 4,
+    "MHAKV": 4,
+}
+"""Kind of operation -> sides of its tile."""
+
+Tile = tuple[int | None, ...]
+"""Elements along each dimension; None for all of them."""
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Sizes of tiles.
+
+    Attributes
+    ----------
+    layers : mapping of str to Tile
+        By pattern of an operation's name, the first that fits counts.
+    defaults : mapping of str to Tile
+        By kind of operation.
+    """
+
+    layers: Mapping[str, Tile]
+    defaults: Mapping[str, Tile]
+
+    def tile(self, kind: str, operation: str = "") -> Tile:
+        """Return the tile of an operation.
+
+        Raises
+        ------
+        FormatError
+            There is none for its kind.
+        """
+        for pattern, sides in self.layers.items():
+            if operation and fnmatchcase(operation, pattern):
+                return sides
+        if kind not in self.defaults:
+            raise FormatError(f"tiling: no default for '{kind}'{did_you_mean(kind, self.defaults)}")
+        return self.defaults[kind]
+
+
+def read_tiling(path: str | os.PathLike[str]) -> Tiling:
+    """Read sizes of tiles.
+
+    Raises
+    ------
+    FormatError
+        The file cannot be read or is no such file; names file, line and key.
+    """
+    return parse_tiling(read_text(path, "a tiling.json", LARGEST), str(path))
+
+
+def parse_tiling(text: str, file: str = "tiling.json") -> Tiling:
+    """Read sizes of tiles from text; `file` is what errors call it.
+
+    Raises
+    ------
+    FormatError
+        As of `read_tiling`.
+    """
+    document = json_object(file, text, "'layers' and 'defaults'")
+    for key in document:
+        if key not in BLOCKS:
+            raise FormatError(
+                f"{file}:{key_line(text, key)}: unknown block '{shortened(key)}'"
+                f"{did_you_mean(key, BLOCKS)}"
+            )
+    found: dict[str, dict[str, Tile]] = {}
+    for block in BLOCKS:
+        entries = document.get(block, {})
+        if not isinstance(entries, dict):
+            raise FormatError(f"{file}:{key_line(text, block)}: '{block}' should be an object")
+        found[block] = {}
+        for name, sides in entries.items():
+            place = f"{file}:{key_line(text, name)}: key '{shortened(name)}'"
+            if block == "defaults" and name not in SIDES:
+                raise FormatError(f"{place}: unknown kind{did_you_mean(name, SIDES)}")
+            found[block][name] = _tile(sides, SIDES[name] if block == "defaults" else 0, place)
+    return Tiling(found["layers"], found["defaults"])
+
+
+def _tile(sides: Any, count: int, place: str) -> Tile:
+    right = isinstance(sides, list) and all(
+        side is None or (type(side) is int and 0 < side < 2**31) for side in sides
+    )
+    if not right or not sides or (count and len(sides) != count):
+        wanted = f"{count} whole numbers" if count else "whole numbers"
+        raise FormatError(f"{place}: should be a list of {wanted} above 0, or null for all")
+    return tuple(sides)

@@ -12,9 +12,8 @@ from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.model.mlp import MlpSpec
 from perfmodel.wafer.cores.setting import CoreSetting, ceiling
-from perfmodel.wafer.nodes.blocks import Blocks
-from perfmodel.wafer.nodes.share import all_gather, all_reduce
-from perfmodel.wafer.ranks import bucket_sizes, expert_ranks, shared_nodes, shared_servers
+from perfmodel.wafer.nodes.blocks import Blocks, all_gather, all_reduce
+from perfmodel.wafer.system import bucket_sizes, expert_ranks, shared_nodes
 
 RoutingOf = Callable[[int, int], Integers]
 """Step and layer -> experts of tokens, shape (sequences, drawn, experts per token): of every token,
@@ -80,7 +79,7 @@ def expert_amounts(
 
 def _stage_amounts(setting: CoreSetting, spec: MlpSpec, experts: Integers) -> Floats:
     """Count rows on the nodes of one stage in one step, shape (`AMOUNTS`, nodes)."""
-    from perfmodel.kernels.wafer import expert_rows as kernel
+    from perfmodel.kernels.wafer import routes as kernel
     from perfmodel.kernels.work import kernel_work
 
     system = setting.system
@@ -92,7 +91,7 @@ def _stage_amounts(setting: CoreSetting, spec: MlpSpec, experts: Integers) -> Fl
         )
     shared = np.full(sequences, -1)
     if spec.shared_intermediate_size:
-        shared = shared_servers(system, sequences)
+        shared = setting.shared_nodes
     counts = np.zeros((kernel.COUNTS, system.stage_nodes), np.int64)
     with kernel_work(expert_rows=experts.size):
         kernel.expert_rows(
@@ -254,31 +253,14 @@ def _experts(
     system, setting = blocks.setting.system, blocks.setting
     width = ceiling(spec.expert_intermediate_size, system.ffn_tensor_parallel)
     held = bucket_sizes(spec.experts, system.expert_parallel)[setting.ranks.expert][:, None]
-    worked, active = amounts["worked"], amounts["active"]
-    first = (source,)
-    made = [_grouped(blocks, layer, "moe.up", first, worked, active, held, blocks.hidden, width)]
-    if spec.gated:
-        made.append(
-            _grouped(
-                blocks,
-                layer,
-                "moe.gate_projection",
-                first,
-                worked,
-                active,
-                held,
-                blocks.hidden,
-                width,
-            )
-        )
-    down = _grouped(
-        blocks, layer, "moe.down", tuple(made), worked, active, held, width, blocks.hidden
-    )
+    names = ("moe.up", "moe.gate_projection", "moe.down")
+    rows = (amounts["worked"], amounts["active"], held)
+    down = _network(blocks, layer, spec, source, names, rows, width)
     group = blocks.shares.group("ffn_tensor")
     if system.ffn_tensor_parallel == 1:
         return down
     element = setting.activation_bytes
-    moved = all_reduce(worked * blocks.hidden * element, group[2][:, None], element)
+    moved = all_reduce(amounts["worked"] * blocks.hidden * element, group[2][:, None], element)
     return blocks.rows.add(layer, "moe.all_reduce_tensor", "all_reduce", (down,), group, **moved)
 
 
@@ -318,13 +300,25 @@ def _shared(blocks: Blocks, layer: str, spec: MlpSpec, source: int, worked: Floa
     copies = np.zeros(system.stage_nodes, np.int64)
     copies[shared_nodes(system)] = 1
     held = np.tile(copies, system.pipeline_parallel)[:, None]
-    width, hidden, active = spec.shared_intermediate_size, blocks.hidden, (worked > 0) * 1.0
-    first = (source,)
-    made = [_grouped(blocks, layer, "moe.shared_up", first, worked, active, held, hidden, width)]
-    if spec.gated:
-        made.append(
-            _grouped(blocks, layer, "moe.shared_gate", first, worked, active, held, hidden, width)
-        )
-    return _grouped(
-        blocks, layer, "moe.shared_down", tuple(made), worked, active, held, width, hidden
-    )
+    names = ("moe.shared_up", "moe.shared_gate", "moe.shared_down")
+    rows = (worked, (worked > 0) * 1.0, held)
+    return _network(blocks, layer, spec, source, names, rows, spec.shared_intermediate_size)
+
+
+def _network(
+    blocks: Blocks,
+    layer: str,
+    spec: MlpSpec,
+    source: int,
+    names: tuple[str, str, str],
+    rows: tuple[Floats, NDArray[Any], Integers],
+    width: int,
+) -> int:
+    """Add the products of a network: up, gate where there is one, down.
+
+    `rows` are tokens worked on, experts that have any, and experts held.
+    """
+    up, gate, down = names
+    first = (up, gate) if spec.gated else (up,)
+    made = [_grouped(blocks, layer, name, (source,), *rows, blocks.hidden, width) for name in first]
+    return _grouped(blocks, layer, down, tuple(made), *rows, width, blocks.hidden)

@@ -14,15 +14,14 @@ from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.memory import check_memory
 from perfmodel.base.provenance import versions
-from perfmodel.base.table import Column, Table
+from perfmodel.base.table import Column, Table, described
 from perfmodel.kernels.work import expect
 from perfmodel.wafer.cores.program import LM_HEAD, check_layers
 from perfmodel.wafer.cores.setting import CoreSetting
-from perfmodel.wafer.nodes.blocks import Blocks
+from perfmodel.wafer.nodes.blocks import Blocks, Shares
 from perfmodel.wafer.nodes.experts import RoutingOf, expert_amounts, expert_layer
 from perfmodel.wafer.nodes.rows import KINDS, QUANTITIES, SIZES, Operation, OperationRows
-from perfmodel.wafer.nodes.share import Shares
-from perfmodel.wafer.ranks import bucket_starts
+from perfmodel.wafer.system import bucket_starts
 
 SCHEMA_VERSION = "1.0"
 EMBEDDING = "embedding"
@@ -240,9 +239,9 @@ def node_table(
         ),
     }
     attrs = {
-        "title": f"{setting.model.name} on {system.nodes} nodes, {setting.phase}",
-        "schema_version": SCHEMA_VERSION,
-        "Conventions": "CF-1.11",
+        **described(
+            f"{setting.model.name} on {system.nodes} nodes, {setting.phase}", SCHEMA_VERSION
+        ),
         "perfmodel_version": __version__,
         "model": setting.model.name,
         "phase": setting.phase,

@@ -1,9 +1,9 @@
-"""The mapping of a model on a mesh of cores that takes the least time."""
+"""Search of the mappings of a phase, or of a whole request, that take the least time."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,11 +17,19 @@ from perfmodel.kernels.wafer.reduce import ALGORITHMS
 from perfmodel.kernels.work import kernel_work
 from perfmodel.model.presets import load_model
 from perfmodel.model.spec import ModelSpec
-from perfmodel.wafer.device import mesh_device
+from perfmodel.wafer.chips import mesh_device
 from perfmodel.wafer.layers import WaferParts, wafer_parts
 from perfmodel.wafer.mappings import WaferGrid, wafer_grid
-from perfmodel.wafer.project import check_context, close_grid
+from perfmodel.wafer.project import (
+    WaferRequest,
+    check_context,
+    close_grid,
+    project_request,
+    project_wafer,
+)
 from perfmodel.wafer.search.space import Choices, choices, phase_code, sides
+
+# The mapping of a model on a mesh of cores that takes the least time.
 
 EXHAUSTIVE = 20_000
 """Mappings up to which all are timed."""
@@ -291,3 +299,89 @@ def _latencies(
     )
     found, status = close_grid(space.parts, grid, space.device, space.phase, space.head)
     return np.where(status == 0, found[0], np.inf)
+
+
+# The mappings of a whole request that take the least time: of its prompt, and of its answer.
+
+FOR_TOKENS = ("regions", "collective", "product", "cache_layout", "batch")
+
+
+class FoundRequest(NamedTuple):
+    """A request on the best mapping of either phase."""
+
+    request: WaferRequest
+    prefill: FoundMapping
+    decode: FoundMapping
+
+
+def search_request(
+    model: ModelSpec | str,
+    hardware: MeshHardware | str,
+    *,
+    input_length: int,
+    output_length: int,
+    head: bool = True,
+    precision: str = "",
+    cache_precision: str = "",
+    **narrowed: Any,
+) -> FoundRequest:
+    """Find the mapping of a prompt and that of its answer, each the fastest that fits.
+
+    Parameters
+    ----------
+    model, hardware, input_length, output_length
+        As of `perfmodel.wafer.project.project_request`.
+    head, precision, cache_precision
+        As of `perfmodel.wafer.project.project_wafer`.
+    narrowed
+        Of `perfmodel.wafer.search.mapping.search_mapping`, for both phases: ``batch``, ``shape``,
+        ``grid``, ``collective``, ``product``, ``cache_layout``, ``most_regions``.
+
+    Returns
+    -------
+    FoundRequest
+        The answer's mapping is the fastest with the context of its last token, which has to fit.
+
+    Raises
+    ------
+    StrategyError, HardwareError, ModelError
+        As both.
+    """
+    same: dict[str, Any] = {
+        "head": head,
+        "precision": precision,
+        "cache_precision": cache_precision,
+    }
+    decode = search_mapping(
+        model,
+        hardware,
+        phase="decode",
+        context=input_length + output_length,
+        **{name: value for name, value in narrowed.items() if name != "product"},
+        **same,
+    )
+    prefill = search_mapping(
+        model, hardware, phase="prefill", context=input_length, **narrowed, **same
+    )
+    axes = decode.axes()
+    whole = project_request(
+        model,
+        hardware,
+        input_length=input_length,
+        output_length=output_length,
+        prefill_grid=decode.grid,
+        decode_grid=decode.grid,
+        **{name: axes[name] for name in FOR_TOKENS},
+        **same,
+    )
+    prompt = project_wafer(model, hardware, prefill.as_grid(), phase="prefill", **same)
+    spent = prefill.latency + output_length * whole.time_per_output_token
+    request = replace(
+        whole,
+        time_to_first_token=prefill.latency,
+        request_time=spent,
+        tokens_per_second=output_length / spent,
+        prefill=prompt,
+        fits=bool(prompt["fits"].values.all() and whole.decode["fits"].values.all()),
+    )
+    return FoundRequest(request, prefill, decode)

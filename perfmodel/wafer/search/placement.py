@@ -1,8 +1,10 @@
 """Where the nodes of tensor, sequence, data and pipeline groups stand on a wafer.
 
-Every side of the node grid is dealt to the axes of parallelism, in every order of nesting, so
+Every side of the node grid is spread over the axes of parallelism, in every order of nesting, so
 that groups are rectangles, perhaps with gaps. What an axis costs depends on its own factors and
 gaps alone, so each is counted once, message by message on XY routes.
+
+What a layer makes those nodes send is counted here too, by axis.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from math import isfinite, prod
+from math import ceil, isfinite, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +20,9 @@ import numpy as np
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.kernels.work import kernel_work
+from perfmodel.model.attention import AttentionSpec
+from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.wafer.system import Grid, WaferSystem
 
 AXES = ("tensor", "sequence", "data", "pipeline")
@@ -209,7 +214,7 @@ class _Lines(NamedTuple):
 
 
 def _all_lines(grid: Grid, degrees: tuple[int, ...]) -> list[_Lines]:
-    """List every way to deal the rows and the columns of a grid to axes of these degrees."""
+    """List every way to spread the rows and the columns of a grid to axes of these degrees."""
     found: dict[_Lines, None] = {}
     for parts in itertools.product(*(_divisors(degree) for degree in degrees)):
         if prod(parts) != grid[0]:
@@ -355,3 +360,72 @@ def _blocks_of(places: Integers, grid: Grid, degrees: tuple[int, ...]) -> dict[s
         rows, columns = np.divmod(group, grid[1])
         blocks[name] = (len(np.unique(rows)), len(np.unique(columns)))
     return blocks
+
+
+LARGEST_TOKENS = 2**40
+
+
+def layer_bytes(
+    model: ModelSpec,
+    system: WaferSystem,
+    *,
+    batch: int,
+    length: int = 1,
+    element_bytes: float = 2.0,
+) -> GroupBytes:
+    """Return what a node of the busiest cluster sends in the model's last layer.
+
+    Parameters
+    ----------
+    model : ModelSpec
+    system : WaferSystem
+    batch, length : int
+        Sequences of all clusters, and tokens of each in a pass: 1 in decode.
+    element_bytes : float
+        [B]
+
+    Returns
+    -------
+    GroupBytes
+        Sums over tensor ranks (T h), over sequence ranks (T times the heads of a rank times the
+        width of what attention sums: latents of latent attention in decode), the residual stream
+        between stages (T h), and of experts what leaves a node and what it sends back: tokens go
+        once to each other node that has one of their experts, spread evenly; every expert's row
+        comes back by itself. Copies to the ranks of a cluster behind the experts are left out.
+
+    Raises
+    ------
+    StrategyError
+        Sizes that are none.
+    """
+    for key, value in (("batch", batch), ("length", length)):
+        if not isinstance(value, int) or not 0 < value <= LARGEST_TOKENS:
+            raise StrategyError(f"key '{key}': a whole number from 1, not {value!r}")
+    layer = model.layers[-1]
+    tokens = ceil(batch / system.data_parallel) * length
+    hidden = tokens * model.hidden_size * element_bytes
+    attention = [mixer for mixer in layer.mixers if isinstance(mixer, AttentionSpec)]
+    summed = max((_summed_width(one, system, length) for one in attention), default=0)
+    mlps = [one for one in layer.mlps if one.experts]
+    return GroupBytes(
+        tensor=hidden,
+        sequence=tokens * summed * element_bytes,
+        pipeline=hidden,
+        experts=_exchanged(mlps[-1], system, hidden) if mlps else 0.0,
+    )
+
+
+def _summed_width(attention: AttentionSpec, system: WaferSystem, length: int) -> int:
+    """Numbers of a token that sequence ranks sum up."""
+    heads = ceil(attention.heads / system.tensor_parallel)
+    absorbed = attention.kind == "mla" and length == 1
+    return heads * (attention.kv_lora_rank if absorbed else attention.value_head_dim)
+
+
+def _exchanged(mlp: MlpSpec, system: WaferSystem, hidden: float) -> float:
+    """Bytes that a node sends to experts and back, where experts are spread evenly."""
+    ranks = system.expert_parallel
+    own = hidden / system.cluster_nodes
+    elsewhere = 1.0 - 1.0 / ranks
+    nodes = ranks * (1.0 - elsewhere**mlp.experts_per_token) * elsewhere
+    return own * (nodes + mlp.experts_per_token * elsewhere)

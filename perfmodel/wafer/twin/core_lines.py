@@ -1,4 +1,7 @@
-"""Instructions of an operation on the cores of a node, as columns.
+"""Tiles of operations, and instructions of tiles as columns.
+
+Source: huawei-csl/wse-workload-generator 85e1ae7, ``src/core_level/layers/linear.py``,
+``grouped_linear.py``, ``src/core_level/common/tile.py``.
 
 Source: huawei-csl/wse-workload-generator 85e1ae7, ``src/core_level/layers/{linear,grouped_linear,
 attention,reduce,barrier}.py``, ``src/core_level/common/wafer.py``.
@@ -6,7 +9,10 @@ attention,reduce,barrier}.py``, ``src/core_level/common/wafer.py``.
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import itertools
+import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -24,7 +30,72 @@ from perfmodel.wafer.cores.instructions import (
     build,
 )
 from perfmodel.wafer.formats.core_trace import TracePiece as Piece
+from perfmodel.wafer.formats.system import Tiling
 from perfmodel.wafer.twin.layouts import Layout
+
+HALVINGS = 6
+"""Each side is the whole, a half, a quarter … of it, so many of them."""
+
+DEFAULT_TILING = Tiling(
+    {},
+    {
+        "MLAQ": (1, 1, None, None),
+        "MLAKV": (1, 512, None),
+    },
+)
+"""The generator's ``configs/tiling.json``, of which it uses no more than this."""
+
+
+@functools.lru_cache(maxsize=4096)
+def product_tile(dims: tuple[int, ...], cores: int) -> tuple[int, ...]:
+    """Return the tile of a product with the least traffic per occupied core.
+
+    Parameters
+    ----------
+    dims : tuple of int
+        M, K, N; in front of them, where products are grouped, their number.
+    cores : int
+
+    Returns
+    -------
+    tuple of int
+        Sides, of the first of equal candidates. As in the generator, traffic is that of one
+        product: it does not grow with the group.
+    """
+    m, k, n = dims[-3:]
+    best, found = math.inf, dims
+    for halvings in itertools.product(range(HALVINGS), repeat=len(dims)):
+        tile = tuple(
+            math.ceil(side / 2**halving) for side, halving in zip(dims, halvings, strict=True)
+        )
+        counts = [math.ceil(side / part) for side, part in zip(dims, tile, strict=True)]
+        tiles = math.prod(counts)
+        occupancy = tiles / cores / math.ceil(tiles / cores)
+        rows, depth, columns = counts[-3:]
+        traffic = rows * k * n + columns * m * k + (2 * depth + 1) * m * n
+        cost = traffic / (m * k + k * n + m * n) / occupancy
+        if cost < best:
+            best, found = cost, tile
+    return found
+
+
+def attention_tile(tiling: Tiling, kind: str, dims: tuple[int, ...], name: str) -> tuple[int, ...]:
+    """Return the tile of queries or keys and values of an attention.
+
+    Raises
+    ------
+    DataError
+        It has other axes than the tensor.
+    """
+    sides = tiling.tile(kind, name)
+    if len(sides) != len(dims):
+        raise DataError(
+            f"tiling of '{name}', {kind}: {len(sides)} sides; its tensor has {len(dims)} axes"
+        )
+    return tuple(dim if side is None else side for side, dim in zip(sides, dims, strict=True))
+
+
+# Instructions of an operation on the cores of a node, as columns.
 
 AXES = 4
 NO_NUMBERS = np.empty((1, 0), np.int64)
@@ -76,7 +147,7 @@ def traffic(layout: Layout, boxes: Integers, element_bytes: int) -> Traffic:
     element_bytes : int
         [B]
     """
-    from perfmodel.kernels.wafer.block_traffic import block_traffic
+    from perfmodel.kernels.wafer.trace_blocks import block_traffic
     from perfmodel.kernels.work import kernel_work
 
     missing = AXES - len(layout.dims)
@@ -132,9 +203,9 @@ def products(
 ) -> Piece:
     """Return the instructions of products of tiles.
 
-    Parameters as of `perfmodel.kernels.wafer.trace_steps.product_lines`.
+    Parameters as of `perfmodel.kernels.wafer.trace_lines.product_lines`.
     """
-    from perfmodel.kernels.wafer.trace_steps import product_lines
+    from perfmodel.kernels.wafer.trace_lines import product_lines
     from perfmodel.kernels.work import kernel_work
 
     kinds = np.count_nonzero(sides[:, ::3], axis=1)
@@ -156,9 +227,9 @@ def reductions(
 ) -> Piece:
     """Return the instructions of sums of tiles.
 
-    Parameters as of `perfmodel.kernels.wafer.trace_steps.reduction_lines`.
+    Parameters as of `perfmodel.kernels.wafer.trace_lines.reduction_lines`.
     """
-    from perfmodel.kernels.wafer.trace_steps import reduction_lines
+    from perfmodel.kernels.wafer.trace_lines import reduction_lines
     from perfmodel.kernels.work import kernel_work
 
     adds = np.maximum(np.diff(parts) - 1, 0).sum()

@@ -1,6 +1,6 @@
 """Where the blocks of a tensor lie: banks of the generator's tensors, and how views move them.
 
-A tensor is cut into blocks; each block lies in one memory bank. A fresh tensor deals its blocks,
+A tensor is cut into blocks; each block lies in one memory bank. A fresh tensor spreads its blocks,
 in row-major order, to the banks of a node in turn. Views, splits, transposes, slices and
 concatenations move no data: they only count blocks differently, so that a tile of what comes
 out may lie in several banks, whose order is that of the blocks.
@@ -47,7 +47,7 @@ class Layout(NamedTuple):
 
 
 def fresh(dims: Shape, tile: Shape, first_bank: int, banks: int, offset: int = 0) -> Layout:
-    """Deal the blocks of a tensor to the banks of a node in turn.
+    """Spread the blocks of a tensor over the banks of a node in turn.
 
     Parameters
     ----------
@@ -61,12 +61,12 @@ def fresh(dims: Shape, tile: Shape, first_bank: int, banks: int, offset: int = 0
     count = math.prod(blocks)
     if count > MOST_BLOCKS:
         raise DataError(f"a tensor of {dims} in tiles of {tile} has more than {MOST_BLOCKS} blocks")
-    dealt = (first_bank + (offset + np.arange(count)) % banks).reshape(blocks)
+    spread = (first_bank + (offset + np.arange(count)) % banks).reshape(blocks)
     begins = tuple(np.arange(number) * part for number, part in zip(blocks, tile, strict=True))
     ends = tuple(
         np.minimum(begin + part, side) for begin, part, side in zip(begins, tile, dims, strict=True)
     )
-    return Layout(dims, tile, dealt, begins, ends)
+    return Layout(dims, tile, spread, begins, ends)
 
 
 def with_ones(layout: Layout, dims: Shape) -> Layout:

@@ -16,11 +16,28 @@ import numpy as np
 
 from perfmodel.base.columns import Flags, Integers
 from perfmodel.base.errors import DataError
-from perfmodel.wafer.twin.exchange import check_routed
 from perfmodel.wafer.twin.setting import Iteration
 
 MOST_CELLS = 2**28
 """Tokens times nodes of a layer that rows are written for."""
+
+
+def check_routed(iteration: Iteration, experts: Integers) -> None:
+    """Make sure that experts of tokens have the shape of an iteration.
+
+    Raises
+    ------
+    DataError
+        Names both shapes.
+    """
+    wanted = (iteration.batch, iteration.length, iteration.model.top_k)
+    if experts.shape != wanted:
+        raise DataError(
+            f"routing: a layer's array has shape {experts.shape}; batch, length and experts per "
+            f"token are {wanted}"
+        )
+    if experts.min() < 0 or experts.max() >= iteration.model.experts:
+        raise DataError(f"routing: experts should be 0 to {iteration.model.experts - 1}")
 
 
 class Routes:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.base.collectives import TRACED
-from perfmodel.base.variables import PHASES
+from perfmodel.kernels.variables import PHASES
 from perfmodel.workloads.convert.opening import open_traces
 from perfmodel.workloads.convert.recognise import (
     AICB_CSV,

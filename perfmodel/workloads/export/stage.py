@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from perfmodel.training.scheduled import BLOCKING
+from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.workloads.export.nodes import (
     FIRST_STAGE,
     NEXT_IN_RING,
@@ -312,8 +312,8 @@ class _Stage:
     @property
     def _overlaps(self) -> bool:
         """Whether sends run beside other passes, as `perfmodel.training.scheduled` has them."""
-        blocking = self.workload.strategy["pipeline_schedule"] in BLOCKING
-        return self.framework.overlap_pipeline and not blocking
+        about = SCHEDULE_FACTS[str(self.workload.strategy["pipeline_schedule"])]
+        return self.framework.overlap_pipeline and not about.blocking_sends
 
     def _finish(self, passes: Sequence[_Pass]) -> None:
         """Reduce what is left, sum up a shared table, update, and let the host have its time."""

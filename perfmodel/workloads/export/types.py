@@ -220,7 +220,7 @@ class ProjectedWorkload:
     step_overhead : float
         Host time per step that nothing hides [s].
     projection : mapping of str to float
-        The projected step: every variable of `perfmodel.base.variables.STEP_VARIABLES`.
+        The projected step: every variable of `perfmodel.kernels.variables.STEP_VARIABLES`.
     """
 
     model: ModelSpec

@@ -14,7 +14,7 @@ import numpy as np
 
 from perfmodel.analysis.explain import check_one_strategy
 from perfmodel.base.errors import StrategyError
-from perfmodel.base.variables import STEP_VARIABLES
+from perfmodel.kernels.variables import STEP_VARIABLES
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
 from perfmodel.operations.operations import Communication, LayerKeys, Role

@@ -1,7 +1,7 @@
 """Collectives as explicit schedules: every message of every step.
 
 A schedule knows positions in a group, not devices, and bytes, not seconds: it is what
-`on_links` and `contention` lay on a topology.
+`on_links` lays on a topology.
 
 Letters
     n   members of the group, positions 0 .. n-1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.base.variables import PHASES
+from perfmodel.kernels.variables import PHASES
 
 if TYPE_CHECKING:
     import xarray as xr

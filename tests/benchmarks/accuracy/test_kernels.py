@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from perfmodel.measured.compare import ComparedRow, statistics
-from perfmodel.measured.rows import Outcome, Skip
+from perfmodel.measured.compare import statistics
+from perfmodel.measured.rows import ComparedRow, Outcome, Skip
 
 
 def rows(**devices: list[tuple[float, float]]) -> tuple[ComparedRow, ...]:

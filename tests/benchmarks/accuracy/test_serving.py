@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfmodel.measured.compare import ComparedRow
-from perfmodel.measured.rows import Outcome
+from perfmodel.measured.rows import ComparedRow, Outcome
 
 HEADER = (
     "hardware,n_gpus,engine,version,model,precision,tp,isl,osl,concurrency,ttft_ms,tpot_ms,"

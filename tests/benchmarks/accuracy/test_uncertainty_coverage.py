@@ -7,8 +7,8 @@ import csv
 import numpy as np
 import pytest
 
-from perfmodel.measured.compare import ComparedRow, compare_file
-from perfmodel.measured.rows import Outcome
+from perfmodel.measured.compare import compare_file
+from perfmodel.measured.rows import ComparedRow, Outcome
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from perfmodel.hwprofiles.constants import fits
 from perfmodel.hwprofiles.family import load_family
 from perfmodel.hwprofiles.loader import FOLDER
 from perfmodel.measured.calibrate import calibrate_family
-from perfmodel.measured.subject import MeasuredTable
+from perfmodel.measured.problem import MeasuredTable
 from tests.data import BENCHMARKS
 
 SCRIPT = BENCHMARKS / "fit/run.py"

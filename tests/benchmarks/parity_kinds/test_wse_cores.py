@@ -7,7 +7,9 @@ import shutil
 import pytest
 
 from perfmodel.base.errors import FormatError
+from perfmodel.wafer.twin.cores import NodePieces
 from tests.data import WAFER, needed
+from tests.wafer.formats.test_core_trace import PIECES
 
 
 @pytest.fixture
@@ -38,3 +40,27 @@ def test_counts_totals_and_traces_that_differ(script, folder):
     table.write_text("\n".join([lines[0], lines[1].replace("48", "many")]))
     with pytest.raises(FormatError, match=r"core_small_4nodes.csv:2"):
         kind.compare(folder)
+
+
+def test_experts_and_sums_are_one_layer(script):
+    layer_name = script.load("parity_kinds.wse_cores").layer_name
+    assert layer_name("decode10_moe_exp_17_up") == "decode10_moe_exp_N_up"
+    assert layer_name("decode10_moe_exp_shared_up") == "decode10_moe_exp_shared_up"
+    assert layer_name("decode10_moe_sum_3.0") == "decode10_moe"
+
+
+def test_instructions_bytes_and_work_are_added_up(script):
+    core_totals = script.load("parity_kinds.wse_cores").core_totals
+    mapped = [NodePieces(1, f"a_exp_{at}_up", PIECES) for at in (3, 8)]
+    totals = core_totals(mapped)
+    assert {key[:2] for key in totals} == {(1, "a_exp_N_up")}
+    found = {key[2]: tuple(total) for key, total in totals.items()}
+    assert found == {
+        "READ": (2, 2 * 1234567890123, 0, 1),
+        "GEMM": (2, 0, 2 * 2 * 8 * 1 * 10, 1),
+        "ADD": (2, 0, 2 * 1 * 2 * 3 * 4, 1),
+        "COPY": (2, 0, 0, 1),
+        "MULTICAST": (2, 16, 0, 1),  # once, whatever the number of its destinations
+        "BARRIER": (4, 0, 0, 2),
+    }
+    assert core_totals([NodePieces(0, "a", [])]) == {}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import xarray as xr
 
-from perfmodel.base.variables import SCHEMA_VERSION
+from perfmodel.kernels.variables import SCHEMA_VERSION
 from tests.cli.running import assert_one_line, document, run
 from tests.cli.serving import GRID, serve
 

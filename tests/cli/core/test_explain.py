@@ -6,7 +6,7 @@ import pytest
 
 from perfmodel import load_hardware, load_model, strategies_from_rows
 from perfmodel.analysis.explain import OPERATION_COMPONENTS, operation_costs
-from perfmodel.base.variables import MEMORY_COMPONENTS
+from perfmodel.kernels.variables import MEMORY_COMPONENTS
 from tests.cli.projecting import DENSE, PROBLEMS, document, run
 
 

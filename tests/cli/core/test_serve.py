@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perfmodel import load_grid, serving_grid
-from perfmodel.base.serving_variables import TIME_COMPONENTS, VARIABLES
+from perfmodel.kernels.serving.variables import TIME_COMPONENTS, VARIABLES
 from perfmodel.serving.fields import DEPLOYMENT_FIELDS, LOAD_FIELDS
 from perfmodel.serving.request_file import read_requests
 from perfmodel.store.results import open_table

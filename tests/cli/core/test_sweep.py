@@ -13,7 +13,7 @@ import xarray as xr
 
 from perfmodel import load_hardware, load_model, open_results, strategy_grid, sweep
 from perfmodel.base import memory
-from perfmodel.base.variables import SCHEMA_VERSION, VARIABLES
+from perfmodel.kernels.variables import SCHEMA_VERSION, VARIABLES
 from tests.cli.running import assert_one_line, document, run
 from tests.cli.sweeping import AXES, PROBLEM, run_sweep
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from perfmodel.base.serving_variables import VARIABLES
 from perfmodel.cli.shared import serving_tables
+from perfmodel.kernels.serving.variables import VARIABLES
 from perfmodel.serving.fields import DEPLOYMENT_FIELDS, LOAD_FIELDS
 
 

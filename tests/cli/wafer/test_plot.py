@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel.wafer.formats.system import write_systems
 from perfmodel.wafer.system import WaferSystem
 from tests.cli.running import assert_one_line, run
+from tests.wafer.formats.systems import system_text
 
 SYSTEM = WaferSystem(4, (2, 2), (2, 2), tensor_parallel=4, ffn_tensor_parallel=4)
 CORES = shlex.split(
@@ -30,7 +30,7 @@ def test_columns_and_text_are_the_same_picture() -> None:
     asked = ["plot", "wafer", "out", "--layer", "decode1", "--json"]
     columns = run(*asked, "-o", "columns.png")
     assert columns.exit_code == 0, columns.stderr
-    write_systems({"decode": SYSTEM}, "system.json")
+    Path("system.json").write_text(system_text({"decode": SYSTEM}))
     text = run(*asked, "--system", "system.json", "-o", "text.svg")
     first, second = json.loads(columns.stdout), json.loads(text.stdout)
     assert first.pop("output") == "columns.png"

@@ -13,8 +13,8 @@ from perfmodel.cli.wafer.systems import (
     given_system,
     read_grid,
 )
-from perfmodel.wafer.formats.system import write_systems
 from perfmodel.wafer.system import WaferSystem
+from tests.wafer.formats.systems import system_text
 
 
 def options(**given: Any) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def test_degrees_make_a_system() -> None:
 
 def test_a_file_says_all(tmp_path: Any) -> None:
     path = tmp_path / "system.json"
-    write_systems({"decode": WaferSystem(core_grid=(2, 2))}, path)
+    path.write_text(system_text({"decode": WaferSystem(core_grid=(2, 2))}))
     assert given_system(options(system_file=str(path)), "decode").cores == 4
     with pytest.raises(FormatError, match="no block 'prefill'"):
         given_system(options(system_file=str(path)), "prefill")

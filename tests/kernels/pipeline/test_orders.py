@@ -17,7 +17,7 @@ from perfmodel.kernels.pipeline.actions import (
     WEIGHT,
     place_stages,
 )
-from perfmodel.launch.torchtitan_stages import NAMES
+from perfmodel.launch.torchtitan import NAMES
 from perfmodel.strategy.pipelines import named_pipeline
 from perfmodel.strategy.schedule_file import schedule_rows
 from tests.data import TORCH_SCHEDULES, needed

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.kernels.pipeline.actions import KINDS
 from perfmodel.kernels.pipeline.repetition import repetitions
 from perfmodel.strategy.pipelines import named_pipeline
 from perfmodel.training import scheduled
-from perfmodel.training.scheduled import REPEATING, run_cases
+from perfmodel.training.scheduled import run_cases
 
 CASES = 40
 FILLED = scheduled.FILLED[0]
@@ -23,7 +24,9 @@ def pipelines(schedule):
                 yield ranks, chunks, more
 
 
-@pytest.mark.parametrize("schedule", REPEATING)
+@pytest.mark.parametrize(
+    "schedule", [name for name, item in SCHEDULE_FACTS.items() if item.repeats]
+)
 def test_what_is_left_out_follows(schedule):
     random = np.random.default_rng(3)
     steady = 0

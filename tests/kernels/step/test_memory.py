@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.kernels.step.memory import in_flight
+from perfmodel.kernels.step.tables import GPIPE, INTERLEAVED, ONE_F_ONE_B
 
 
 @given(
-    st.sampled_from([0, 1, 2]),
+    st.sampled_from([GPIPE, ONE_F_ONE_B, INTERLEAVED]),
     st.integers(1, 64),
     st.integers(1, 64),
     st.integers(1, 8),
@@ -20,12 +21,12 @@ def test_micro_batches_in_flight(schedule, batches, p, v, stage):
     stage = min(stage, p - 1)
     found = in_flight(schedule, stage, batches, p, v)
     assert 0 < found <= batches
-    assert found <= in_flight(0, stage, batches, p, v)  # GPipe keeps most
+    assert found <= in_flight(GPIPE, stage, batches, p, v)  # GPipe keeps most
     if stage:
         assert found <= in_flight(schedule, stage - 1, batches, p, v)  # later stages keep less
-    if schedule == 1:
+    if schedule == ONE_F_ONE_B:
         assert found == min(batches, p - stage)
-        assert found <= in_flight(2, stage, batches, p, v)  # interleaving keeps more
+        assert found <= in_flight(INTERLEAVED, stage, batches, p, v)  # interleaving keeps more
 
 
 def test_micro_batches_in_flight_on_a_grid_of_stages(project, h100, small_dense):

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from perfmodel import load_hardware, load_model, projected_workload, strategies_from_rows, sweep
 from perfmodel.base.errors import HardwareError, StrategyError
-from perfmodel.base.variables import MEMORY_COMPONENTS, TIME_COMPONENTS
 from perfmodel.hwprofiles import list_hardware
 from perfmodel.kernels.step.offload import parked, update_exposed
 from perfmodel.kernels.step.tables import HOST, STAGE_PLACE, blank_stages
+from perfmodel.kernels.variables import MEMORY_COMPONENTS, TIME_COMPONENTS
 from perfmodel.model.build import dense_model
 from perfmodel.software.framework import load_framework
 from perfmodel.software.offload import INPUTS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.base.variables import STEP_VARIABLES
+from perfmodel.kernels.variables import STEP_VARIABLES
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategy_grid
 from perfmodel.strategy.families import families_of

@@ -105,13 +105,6 @@ def test_random_fetches_load_the_middle_as_counted() -> None:
     assert middle == pytest.approx(side / 4, rel=0.1)
 
 
-def test_an_all_gather_holds_whole_rows() -> None:
-    tiles = products.product_tile_bytes(products.MESH_GEMM, 4096.0, 4096.0, 4096.0, 480.0, 2.0)
-    assert tiles == 2 * (2 * (81 + 81) + 81)
-    rows = products.product_tile_bytes(products.ALL_GATHER, 4096.0, 4096.0, 4096.0, 480.0, 2.0)
-    assert rows == 2 * (480 * (81 + 81) + 81)
-
-
 def test_scores_need_no_transpose() -> None:
     arguments = (4096.0, 4096.0, 4096.0, 480.0, 2.0, 1.68, 16.0, 8.0, 74.0, *LINKS)
     compute, exposed = products.transposed_product_cycles(TREE, *arguments)

@@ -1,4 +1,4 @@
-"""Closed forms of sums over rows of cores, against formulas of papers."""
+"""A phase's formula at its limits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,66 @@ import math
 
 import pytest
 
-from perfmodel.kernels.wafer import phases, reduce
+from perfmodel.kernels.wafer import reduce
+
+
+def test_the_larger_of_contention_and_way() -> None:
+    """max(C, E/N + L) + (2 T_R + 1) D (Luczynski et al., HPDC 2024)."""
+    assert reduce.phase_cycles(90.0, 100.0, 10.0, 20.0, 3.0, 2.0) == 90 + 15
+    assert reduce.phase_cycles(10.0, 100.0, 10.0, 20.0, 3.0, 2.0) == 30 + 15
+    assert reduce.phase_cycles(10.0, 100.0, 10.0, 20.0, 3.0, 2.0, 7.0) == 30 + 36
+    assert reduce.phase_cycles(0.0, 0.0, 0.0, 0.0, 0.0, 2.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("elements", "width", "found"), [(1, 2, 1), (4, 2, 2), (5, 2, 3), (3, 1, 3)]
+)
+def test_wavelets_are_whole(elements: int, width: int, found: int) -> None:
+    assert reduce.wavelets_of(float(elements), float(width)) == found
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3])
+@pytest.mark.parametrize("side", [5, 9])
+def test_stages_of_a_tree_are_those_of_he(levels: int, side: int) -> None:
+    """K N^{1/K} / 2 routing stages, about N / 2 hops there and N / 2 back."""
+    cores = float(side**levels)
+    _, stages, root, contention, hops, longest = reduce.tree_reduce_cycles(
+        cores, 7.0, float(levels), 1.0, 5.0
+    )
+    assert stages == levels * (side // 2)
+    assert root == longest == (cores - 1) / 2
+    assert contention == levels * 2 * 7
+    assert hops >= 7 * (cores - 1)
+    counts = reduce.all_reduce_counts(reduce.ONE_LEVEL + levels - 1, cores, 14.0, 2.0)
+    assert counts == (contention, hops + 7 * (cores - 1), 2 * (cores - 1), cores - 1, stages + 1)
+
+
+@pytest.mark.parametrize(
+    ("members", "levels", "size"),
+    [
+        (420, 2, 20),
+        (660, 2, 22),
+        (540, 2, 20),
+        (360, 2, 18),
+        (8, 2, 2),
+        (31, 2, 8),  # 31 is a prime: groups of 8, 8, 8 and 7
+        (27, 3, 3),
+        (420, 1, 420),
+        (2, 4, 2),
+    ],
+)
+def test_groups_are_as_even_as_can_be(members: int, levels: int, size: int) -> None:
+    assert reduce.group_size(float(members), float(levels)) == size
+
+
+def test_streams_that_meet_share_a_ramp() -> None:
+    """Both at once take 2 W; far apart, the later one counts."""
+    assert reduce.meeting_cycles(10.0, 10.0, 6.0) == 22
+    assert reduce.meeting_cycles(10.0, 40.0, 6.0) == 46
+    assert reduce.meeting_cycles(10.0, 13.0, 6.0) == 22
+    assert reduce.meeting_cycles(-1.0, 13.0, 6.0) == 19
+    assert reduce.meeting_cycles(-1.0, -1.0, 6.0) == 0
+
 
 RAMP = 2.0
 STEP = 2 * RAMP + 1
@@ -24,13 +83,12 @@ def test_chain_is_that_of_luczynski(cores: int, wavelets: int) -> None:
     found = reduce.reduce_cycles(code("chain"), float(cores), 2.0 * wavelets, *PLAIN)
     assert found == wavelets + (2 * RAMP + 2) * (cores - 1)
     links = cores - 1.0
-    assert found == phases.phase_cycles(wavelets, wavelets * links, links, links, links, RAMP)
+    assert found == reduce.phase_cycles(wavelets, wavelets * links, links, links, links, RAMP)
 
 
-def test_message_and_broadcast_are_those_of_luczynski() -> None:
+def test_a_message_is_that_of_luczynski() -> None:
     """B + P - 1 + 2 T_R + 1."""
-    assert phases.message_cycles(100.0, 63.0, 1.0, RAMP) == 100 + 63 + STEP
-    assert reduce.broadcast_cycles(64.0, 200.0, *PLAIN) == 100 + 63 + STEP
+    assert reduce.message_cycles(100.0, 63.0, 1.0, RAMP) == 100 + 63 + STEP
 
 
 def test_two_level_of_a_wafer_row() -> None:

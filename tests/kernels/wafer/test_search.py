@@ -11,7 +11,7 @@ from perfmodel.hwprofiles import load_mesh
 from perfmodel.kernels.wafer import search
 from perfmodel.kernels.wafer.columns import DECODE, PREFILL
 from perfmodel.model.presets import load_model
-from perfmodel.wafer.device import mesh_device
+from perfmodel.wafer.chips import mesh_device
 from perfmodel.wafer.layers import wafer_parts
 from perfmodel.wafer.mappings import wafer_grid
 from perfmodel.wafer.project import close_grid

@@ -40,16 +40,3 @@ def test_lines_differ() -> None:
         lines = lines_of(side)
         both = np.hstack([lines.factors, np.where(lines.factors > 1, lines.strides, 0)])
         assert len(np.unique(both, axis=0)) == len(both)
-
-
-@pytest.mark.parametrize("cores", [1, 4, 7])
-def test_shares_differ_by_one_granule_at_most(cores: int) -> None:
-    lengths = np.array([33, 8, 64, 1, 200])
-    arrays = [np.empty((cores, 9), dtype=np.int64) for _ in range(3)]
-    most = tiles.deal_contexts(lengths, 8, cores, *arrays)
-    assert most <= 9
-    sequence, first, last = arrays
-    granules = np.where(sequence >= 0, -(-(last - first) // 8), 0).sum(axis=1)
-    assert granules.max() - granules.min() <= 1
-    assert (last - first)[sequence >= 0].sum() == lengths.sum()
-    assert tiles.deal_contexts(lengths, 8, cores, *(one[:, :0] for one in arrays)) == most

@@ -8,16 +8,15 @@ from typing import Any
 import pytest
 
 from perfmodel.base.errors import DataError
-from perfmodel.base.variables import MEMORY_COMPONENTS
+from perfmodel.kernels.variables import MEMORY_COMPONENTS
 from perfmodel.measured.compare import compare_file
-from perfmodel.measured.kinds import memory
 from perfmodel.measured.kinds.memory import (
     case_of,
     measured_peak,
     reading_of,
     stated_elsewhere,
 )
-from perfmodel.measured.rows import MeasuredRow, Skip
+from perfmodel.measured.rows import MeasuredRow, Skip, words
 from tests.measured.kinds.test_training import row as run
 from tests.measured.kinds.test_training import write
 
@@ -67,7 +66,7 @@ def test_nanotron_writes_the_peak_of_the_first_stage(
     cells = {"framework": "nanotron", "tp": 1, "pp": 2, "vpp": 1, **sizes}
     path = write(tmp_path / "t.csv", row(**cells))
     (first,) = compare_file("memory", path).rows
-    monkeypatch.setattr(memory, "RANK_0", ())
+    monkeypatch.setitem(words("memory"), "rank_0", {})
     (fullest,) = compare_file("memory", path).rows
     assert first.outcome.projected < fullest.outcome.projected
     assert first.outcome.details["fits"] == fullest.outcome.details["fits"]

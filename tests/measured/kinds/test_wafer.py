@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perfmodel.measured.compare import Comparison, compare_file
-from perfmodel.measured.wafer_tables import ALL, FITS, MAPPINGS, SERVICES
+from perfmodel.measured.kinds.wafer import ALL, FITS, MAPPINGS, SERVICES
 from tests.cli.running import document, run
 from tests.data import PUBLISHED_WAFERS, needed
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from perfmodel.report.plots.describe import Bars
+from perfmodel.report.plots.figure import Bars
 
 
 def sums(plot) -> list[float]:

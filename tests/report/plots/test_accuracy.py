@@ -7,10 +7,10 @@ import pytest
 
 import perfmodel
 from perfmodel.base.errors import DataError
-from perfmodel.measured.compare import ComparedRow, Comparison
-from perfmodel.measured.rows import Outcome, Skip
+from perfmodel.measured.compare import Comparison
+from perfmodel.measured.rows import ComparedRow, Outcome, Skip
 from perfmodel.report.plots.accuracy import MOST_GROUPS, OTHERS
-from perfmodel.report.plots.describe import Line, Points
+from perfmodel.report.plots.figure import Line, Points
 
 
 def comparison(groups: dict[str, list[tuple[float, float]]], by: tuple[str, ...] = ("hardware",)):

@@ -1,17 +1,34 @@
-"""The numbers behind a figure, as rows, CSV and JSON."""
+"""Keys and titles of described figures."""
 
 from __future__ import annotations
 
 import csv
 import json
+import re
 
 import pytest
 
 import perfmodel
 from perfmodel.base.errors import DataError
-from perfmodel.report.plots.describe import Axis, Cells, Panel, Points
-from perfmodel.report.plots.figure import Plot
+from perfmodel.report.plots.figure import Axis, Cells, Panel, Plot, Points, legend_of
 from tests.report.plots.test_kinds import EVERY, described
+
+X = Axis("x_name", "x", "ms", 1e-3)
+
+
+def test_a_key_explains_every_label_once():
+    marks = (
+        Points([], [], "#000000", "a"),
+        Points([], [], "#000000", "a"),
+        Points([], [], "#000000", "b", keyed=False),
+    )
+    assert [mark.label for mark in legend_of([Panel(X, X, marks)])] == ["a"]
+
+
+def test_units_take_a_line_of_their_own_where_they_have_no_room():
+    assert X.title_in(100.0) == "x (ms)"
+    assert X.title_in(10.0) == "x\n(ms)"
+
 
 X = Axis("x_name", "x", "ms", 1e-3)
 
@@ -59,19 +76,39 @@ def test_unwritable_figures_are_refused_and_leave_nothing(training, tmp_path, na
     assert not list(tmp_path.iterdir())
 
 
-def test_missing_libraries_are_named_with_what_installs_them(training, tmp_path, monkeypatch):
+def test_a_missing_library_is_named_with_what_installs_it(training, tmp_path, monkeypatch):
     import sys
 
-    plot = perfmodel.plot(training, "heatmap")
-    for module, suffix, extra in (
-        ("matplotlib", ".svg", "plot"),
-        ("plotly", ".html", "interactive"),
-    ):
-        with monkeypatch.context() as patch:
-            patch.setitem(sys.modules, module, None)
-            with pytest.raises(DataError, match=rf"pip install 'perfmodel\[{extra}\]'"):
-                plot.save(tmp_path / f"figure{suffix}")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(DataError, match=r"pip install 'perfmodel\[plot\]'"):
+        perfmodel.plot(training, "heatmap").save(tmp_path / "figure.svg")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_description_has_every_number_that_is_drawn(figures, name):
+    plot = described(figures, name)
+    found = json.loads(json.dumps(plot.described(), allow_nan=False))
+    for panel, document in zip(plot.panels, found["panels"], strict=True):
+        titles = [document[axis]["title"] for axis in "xy"]
+        assert titles == [axis.title for axis in (panel.x, panel.y)]
+        for mark, it in zip(panel.marks, document["marks"], strict=True):
+            assert it.pop("mark") == type(mark).__name__.lower()
+            assert it.keys() == set(type(mark).__dataclass_fields__)
+            for column in ("x", "y", "start", "length"):
+                if hasattr(mark, column):
+                    assert it[column] == getattr(mark, column)
+
+
+def test_a_page_holds_all_that_it_needs_and_is_the_same_every_time(training, tmp_path):
+    plot = perfmodel.plot(training, "pareto", title="<b>a & b</b>")
+    plot.save(tmp_path / "first.html")
+    plot.save(tmp_path / "second.html")
+    text = (tmp_path / "first.html").read_text(encoding="utf-8")
+    assert text == (tmp_path / "second.html").read_text(encoding="utf-8")
+    assert not re.search(r"<(script|link|img)[^>]*(src|href)=", text)
+    assert "<title>&lt;b&gt;a &amp; b&lt;/b&gt;</title>" in text
+    assert plot.notes[0] in text
 
 
 def test_notebooks_show_the_drawing(training):

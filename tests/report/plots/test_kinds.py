@@ -9,8 +9,7 @@ import pytest
 
 import perfmodel
 from perfmodel.base.errors import DataError
-from perfmodel.report.plots.describe import Text
-from perfmodel.report.plots.figure import Plot
+from perfmodel.report.plots.figure import Plot, Text
 from perfmodel.report.plots.kinds import KINDS, open_operations
 
 EVERY = (

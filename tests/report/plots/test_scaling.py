@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import perfmodel
-from perfmodel.report.plots.describe import Line, Points
-from perfmodel.store.scaling import scaling
+from perfmodel.report.plots.figure import Line, Points
+from perfmodel.store.results import scaling
 
 
 def test_curves_are_those_of_scaling_and_the_ideal_grows_with_devices(growing):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.base.variables import MEMORY_COMPONENTS
+from perfmodel.kernels.variables import MEMORY_COMPONENTS
 from perfmodel.report.timelines.step import step_timeline
 from perfmodel.software.framework import load_framework
 from perfmodel.training.stage_memory import stage_memories

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.base.serving_variables import TIME_COMPONENTS
 from perfmodel.hwprofiles import load_hardware
+from perfmodel.kernels.serving.variables import TIME_COMPONENTS
 from perfmodel.report.timelines import serving as home
 from perfmodel.report.timelines.serving import replay_timeline, serving_timeline
 from perfmodel.serving.enumerate import load_grid, serving_grid

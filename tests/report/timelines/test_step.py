@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import DataError, StrategyError
-from perfmodel.base.variables import TIME_COMPONENTS
-from perfmodel.report.timelines.passes import DEPTHS
-from perfmodel.report.timelines.step import NO_PASS, PASSES, pipeline_picture, step_timeline
+from perfmodel.kernels.variables import TIME_COMPONENTS
+from perfmodel.report.timelines.schedule import DEPTHS
+from perfmodel.report.timelines.step import PASSES, step_timeline
 from tests.workloads.export.cases import CASES
 from tests.workloads.formats.trace_events import check_events, read_events, sums_by_category
 
@@ -206,25 +206,3 @@ def test_a_timeline_is_of_one_strategy(small_dense, grid_of, h100):
     grid = grid_of(small_dense)
     with pytest.raises(StrategyError, match="a timeline takes exactly one strategy, not 2"):
         step_timeline(small_dense, grid.take(np.array([0, 0])), h100)
-
-
-@pytest.mark.parametrize("case", ["pipeline", "gpipe", "zero bubble", "two copies", "sharded"])
-def test_pictures_fill_every_stage_to_the_end(timeline_of, case):
-    step = timeline_of(case)
-    picture = pipeline_picture(step)
-    sizes = {len(picture[name]) for name in ("stage", "start", "duration", "kind", "chunk")}
-    assert sizes == {len(picture["micro_batch"])}
-    assert picture["end"] == step.results["step_time"]
-    assert (picture["stages"], picture["slowest"]) == (step.count, step.critical)
-    kinds = np.array(picture["kind"])
-    for stage in range(step.count):
-        own = np.flatnonzero(picture["stage"] == stage)
-        own = own[np.argsort(picture["start"][own], kind="stable")]
-        start, duration = picture["start"][own], picture["duration"][own]
-        assert duration.sum() == pytest.approx(picture["end"], rel=TIMES)
-        gaps = start[1:] - (start + duration)[:-1]
-        np.testing.assert_allclose(gaps, 0.0, atol=TIMES * picture["end"])
-        passes = np.isin(kinds[own], list(PASSES.values()))
-        assert (picture["micro_batch"][own][~passes] == NO_PASS).all()
-        bubble = duration[kinds[own] == "bubble"].sum()
-        assert bubble == pytest.approx(step.totals(stage)["pipeline_bubble"], abs=TIMES * step.end)

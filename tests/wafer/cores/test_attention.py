@@ -11,9 +11,8 @@ from perfmodel.wafer.cores.attention import (
     decode_attention,
     prompt_attention,
 )
-from perfmodel.wafer.cores.instructions import COPY, CORE, GEMM, OPCODE, READ, WRITE
+from perfmodel.wafer.cores.instructions import COPY, CORE, GEMM, OPCODE, READ, WRITE, core_totals
 from perfmodel.wafer.cores.layout import even_layout
-from perfmodel.wafer.cores.traffic import core_totals
 from tests.wafer.cores.examples import assert_sound
 
 GRID = (2, 3)

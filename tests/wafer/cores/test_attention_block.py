@@ -16,7 +16,7 @@ def test_absorbed_attention_has_the_names_and_products_of_the_generator() -> Non
     names = [one.name for one in operations("absorbed")[0] if "attn" in one.name]
     words = ("wkva", "wqa", "wqb", "wkvb1", "absorbattn", "ar_sp", "wkvb2", "wo", "ar_tp")
     assert names == [f"decode3_attn_absorb_{word}" for word in words]
-    tokens, heads = made.sequences(0), 64
+    tokens, heads = int(made.local_batch[0]), 64
     wanted = {
         "wkva": tokens * 7168 * 576,
         "wqb": tokens * 1536 * heads * 192,

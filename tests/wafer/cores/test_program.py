@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import ModelError, StrategyError
-from perfmodel.wafer.cores.instructions import COPY, MULTICAST, OPCODE
+from perfmodel.wafer.cores.instructions import COPY, MULTICAST, OPCODE, core_totals
 from perfmodel.wafer.cores.program import check_layers
 from perfmodel.wafer.cores.routing import core_routing
-from perfmodel.wafer.cores.traffic import core_totals
-from perfmodel.wafer.ranks import bucket_sizes
+from perfmodel.wafer.system import bucket_sizes
 from tests.wafer.cores.examples import (
     SETTINGS,
     assert_sound,

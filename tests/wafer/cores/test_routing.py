@@ -1,5 +1,7 @@
 """Experts from files and drawn ones."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import numpy as np

@@ -13,13 +13,13 @@ from tests.wafer.cores.examples import LATENT, setting
 
 def test_groups_of_a_cluster() -> None:
     made = setting("absorbed")
-    assert made.cluster(5) == (4, 5, 6, 7)
+    assert made.group(5, "cluster") == (4, 5, 6, 7)
     assert made.group(5, "tensor") == (4, 5)
     assert made.group(5, "sequence") == (5, 7)
-    assert [made.sequences(node) for node in (0, 4)] == [3, 2]
+    assert [int(made.local_batch[node]) for node in (0, 4)] == [3, 2]
     stages = setting("stages")
     assert (stages.stage_layers(0), stages.stage_layers(7)) == (range(16), range(16, 32))
-    assert stages.stage(6) == (4, 5, 6, 7)
+    assert stages.group(6, "stage") == (4, 5, 6, 7)
 
 
 def test_pages_are_of_one_size_but_the_last() -> None:

@@ -9,13 +9,14 @@ import pytest
 from perfmodel.base.errors import FormatError
 from perfmodel.wafer.formats.system import (
     KEYS,
-    format_systems,
     parse_systems,
+    parse_tiling,
     read_systems,
-    write_systems,
+    read_tiling,
 )
 from perfmodel.wafer.system import WaferSystem
 from tests.data import WAFER, needed
+from tests.wafer.formats.systems import system_text
 
 BLOCK = {
     "num_nodes": 4,
@@ -69,10 +70,8 @@ def test_default_example():
 
 def test_round_trip(tmp_path):
     assert parse_systems(json.dumps({"decode": BLOCK})) == {"decode": SMALL}
-    write_systems({"prefill": SMALL, "decode": SMALL}, tmp_path / "system.json")
+    (tmp_path / "system.json").write_text(system_text({"prefill": SMALL, "decode": SMALL}))
     assert read_systems(tmp_path / "system.json") == {"prefill": SMALL, "decode": SMALL}
-    with pytest.raises(FormatError, match="no name for routing 'dirichlet_4'"):
-        format_systems({"decode": WaferSystem(routing="dirichlet_4")})
 
 
 def test_degrees_and_grids_are_named_as_the_file_does():
@@ -111,3 +110,29 @@ def test_wrong_keys():
 def test_no_systems(text, said):
     with pytest.raises(FormatError, match=said):
         parse_systems(text)
+
+
+def test_default_file():
+    tiling = read_tiling(needed(WAFER / "configs/tiling.json"))
+    assert tiling.tile("MLAKV") == (1, 512, None)
+    assert tiling.tile("Linear") == (16, 1024, 64)
+    assert tiling.tile("Linear", "decode10_attn_absorb_wo") == (16, 1024, 128)
+    with pytest.raises(FormatError, match="no default for 'Matmul'"):
+        tiling.tile("Matmul")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"default": {}}', "unknown block 'default'; did you mean defaults"),
+        ('{"defaults": []}', "'defaults' should be an object"),
+        ('{"defaults": {"Linar": [1]}}', "unknown kind; did you mean Linear"),
+        ('{"defaults": {"Linear": [1, 2]}}', "a list of 3 whole numbers above 0"),
+        ('{"defaults": {"Linear": [1, 2, -3]}}', "a list of 3 whole numbers above 0"),
+        ('{"layers": {"x": [0.5]}}', "a list of whole numbers above 0"),
+        ('{"layers": {"x": []}}', "a list of whole numbers above 0"),
+    ],
+)
+def test_wrong(text, said):
+    with pytest.raises(FormatError, match=said):
+        parse_tiling(text, "t.json")

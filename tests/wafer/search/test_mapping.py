@@ -9,8 +9,8 @@ import pytest
 from perfmodel.base.errors import StrategyError
 from perfmodel.hwprofiles import load_mesh
 from perfmodel.hwprofiles.mesh import MeshHardware
-from perfmodel.wafer.project import project_wafer
-from perfmodel.wafer.search.mapping import FoundMapping, search_mapping
+from perfmodel.wafer.project import project_request, project_wafer
+from perfmodel.wafer.search.mapping import FoundMapping, search_mapping, search_request
 
 
 def small_mesh(sram: float) -> MeshHardware:
@@ -112,3 +112,27 @@ def test_ties_go_to_fewer_cores() -> None:
     for regions, choice in itertools.product(range(1, found.regions), ("shifted", "row")):
         axes = found.axes() | {"regions": regions, "cache_layout": choice}
         assert not project_wafer("llama-3-8b", small_mesh(4e9), **axes)["fits"].values.item()
+
+
+LENGTHS = {"input_length": 1024, "output_length": 32}
+
+
+def test_no_request_on_the_same_grids_is_faster() -> None:
+    found = search_request("llama-3-8b", "wse-2", grid=[300, 360, 420], **LENGTHS)
+    assert found.request.fits
+    assert found.decode.context == 1056
+    assert found.request.request_time == pytest.approx(
+        found.request.time_to_first_token + 32 * found.request.time_per_output_token, rel=1e-12
+    )
+    assert found.request.prefill["latency"].values.item() == found.prefill.latency
+    for side in (300, 360, 420):
+        plain = project_request(
+            "llama-3-8b", "wse-2", prefill_grid=side, decode_grid=side, **LENGTHS
+        )
+        if plain.fits:
+            assert found.request.request_time <= plain.request_time
+
+
+def test_what_is_refused_request() -> None:
+    with pytest.raises(StrategyError, match="context"):
+        search_request("llama-3-8b", "wse-2", grid=[300], input_length=8000, output_length=8000)

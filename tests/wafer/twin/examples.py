@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from perfmodel.wafer.routed import RoutedTokens
+from perfmodel.wafer.cores.routing import RoutedTokens
 from perfmodel.wafer.system import WaferSystem
-from perfmodel.wafer.twin.facts import GeneratorModel
-from perfmodel.wafer.twin.setting import Iteration
+from perfmodel.wafer.twin.setting import GeneratorModel, Iteration
 
 LATENT = GeneratorModel(
     hidden=16,

@@ -1,27 +1,81 @@
-"""Core traces of the generator's twin: its files, and what holds of any system."""
+"""Order of mapping, against a retelling of networkx's sort by generations."""
 
 from __future__ import annotations
 
-import csv
 import gzip
 
 import numpy as np
 import pytest
 
-from perfmodel.base.errors import DataError
+from perfmodel.base.errors import DataError, FormatError
 from perfmodel.compute.routing_counts import read_counts
 from perfmodel.model.config import read_config
-from perfmodel.wafer.cores.instructions import GEMM, OPCODE
+from perfmodel.wafer.cores.instructions import GEMM, OPCODE, core_totals
 from perfmodel.wafer.formats.core_trace import format_pieces
+from perfmodel.wafer.formats.node_tree import GraphNode
 from perfmodel.wafer.system import WaferSystem
-from perfmodel.wafer.twin.core_totals import core_totals
-from perfmodel.wafer.twin.cores import CoreMapping
-from perfmodel.wafer.twin.facts import generator_model
-from perfmodel.wafer.twin.node_rows import iteration_rows
+from perfmodel.wafer.twin.cores import CoreMapping, mapping_order
 from perfmodel.wafer.twin.routing import GeneratorRouting
-from perfmodel.wafer.twin.setting import Iteration
+from perfmodel.wafer.twin.setting import Iteration, generator_model
+from perfmodel.wafer.twin.tree import iteration_rows
 from tests.data import WAFER, needed
 from tests.wafer.twin.examples import ITERATIONS, routed
+
+
+def told(graphs):
+    """Visit what each operation feeds, operation by operation."""
+    makers, readers = {}, {}
+    for node, graph in enumerate(graphs):
+        for at, one in enumerate(graph):
+            for tensor in one.inputs:
+                readers.setdefault(tensor, []).append((node, at))
+                makers.setdefault(tensor, [])
+            for tensor in one.outputs:
+                makers.setdefault(tensor, []).append((node, at))
+    feeds = {}
+    for tensor, sources in makers.items():
+        for source in sources or ["root"]:
+            feeds.setdefault(source, {}).update(dict.fromkeys(readers.get(tensor, [])))
+    waits = {}
+    for targets in feeds.values():
+        for target in targets:
+            waits[target] = waits.get(target, 0) + 1
+    order, ready = [], ["root"]
+    while ready:
+        order += ready
+        following = []
+        for one in ready:
+            for target in feeds.get(one, ()):
+                waits[target] -= 1
+                if not waits[target]:
+                    following.append(target)
+        ready = following
+    return order[1:]
+
+
+def test_order_of_graphs_of_any_shape():
+    random = np.random.default_rng(5)
+    for _ in range(20):
+        names = ["0:queries", "1:queries"]
+        graphs = [[], []]
+        for at in range(40):
+            node = int(random.integers(2))
+            chosen = [names[one] for one in random.integers(0, len(names), random.integers(1, 4))]
+            made = [f"{int(random.integers(2))}:t{at}_{n}" for n in range(random.integers(1, 3))]
+            graphs[node].append(GraphNode(f"o{at}", "View", tuple(chosen), tuple(made)))
+            names += made
+        assert mapping_order(graphs) == told(graphs)
+
+
+def test_nothing_and_circles():
+    assert mapping_order([[], []]) == []
+    circle = [
+        GraphNode("a", "View", ("0:y",), ("0:x",)),
+        GraphNode("b", "View", ("0:x",), ("0:y",)),
+    ]
+    with pytest.raises(FormatError, match="graph of node 0: operation 'a' waits for itself"):
+        mapping_order([circle])
+
 
 SMALL = WaferSystem(4, (2, 2), (4, 4), 1, 2, 2, expert_parallel=4)
 
@@ -66,19 +120,6 @@ def test_traces_equal_the_generators(small):
     for core, name in ((0, "core_0.csv.gz"), (1, "core_1.csv.gz"), (15, "core_15.csv")):
         theirs = (WAFER / "out_small/traces_node_0" / name).read_bytes()
         assert texts[core] == (gzip.decompress(theirs) if name.endswith("gz") else theirs)
-
-
-def test_totals_equal_the_generators(small):
-    totals = core_totals(small)
-    with (WAFER / "core_small_4nodes.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    columns = ("count", "bytes", "flops", "cores_used")
-    theirs = {
-        (int(row["node"]), row["layer"], row["opcode"]): tuple(int(row[one]) for one in columns)
-        for row in rows
-    }
-    assert totals == theirs
-    assert len(rows) == 271
 
 
 @pytest.mark.parametrize(
@@ -126,9 +167,18 @@ def test_layers_that_are_chosen():
 
 
 def test_elements_of_one_byte_are_half_the_bytes():
-    two, one = (core_totals(mapped(ITERATIONS["one node"], element_bytes=size)) for size in (2, 1))
-    assert two.keys() == one.keys()
-    assert all(two[key].bytes == 2 * one[key].bytes for key in one)
+    two, one = (
+        [
+            core_totals(piece.instructions)
+            for made in mapped(ITERATIONS["one node"], element_bytes=size)
+            for piece in made.pieces
+        ]
+        for size in (2, 1)
+    )
+    assert len(two) == len(one)
+    for more, less in zip(two, one, strict=True):
+        assert (more.counts == less.counts).all()
+        assert (more.moved == 2 * less.moved).all()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from perfmodel.base.errors import DataError
@@ -68,3 +69,17 @@ def test_too_many_rows_are_refused(monkeypatch):
     iteration = ITERATIONS["clusters"]
     with pytest.raises(DataError, match="rows of 7 tokens on 8 nodes are too many"):
         Routes(iteration, routed(iteration).of_layer(0))
+
+
+@pytest.mark.parametrize(
+    ("experts", "said"),
+    [
+        (np.zeros((7, 1, 2), int), r"shape \(7, 1, 2\); batch, length .* are \(7, 1, 3\)"),
+        (np.zeros((6, 1, 3), int), r"shape \(6, 1, 3\)"),
+        (np.full((7, 1, 3), 12), "experts should be 0 to 11"),
+        (np.full((7, 1, 3), -1), "experts should be 0 to 11"),
+    ],
+)
+def test_wrong_routing(experts, said):
+    with pytest.raises(DataError, match=said):
+        Routes(ITERATIONS["clusters"], experts)

@@ -1,12 +1,60 @@
-"""Iterations: shares of the batch, groups, and what the generator asserts away."""
+"""What the generator knows of models, and which it does not have."""
 
 from __future__ import annotations
 
 import pytest
 
-from perfmodel.base.errors import DataError, StrategyError
-from perfmodel.wafer.twin.setting import Iteration
+from perfmodel.base.errors import DataError, ModelError, StrategyError
+from perfmodel.model.config import model_from_config
+from perfmodel.model.presets import load_model
+from perfmodel.wafer.twin.setting import (
+    PREFILL,
+    Iteration,
+    decode_steps,
+    generator_model,
+    iterations,
+)
 from tests.wafer.twin.examples import CLUSTERS, ITERATIONS, LATENT, LLAMA, system
+
+
+def test_the_two_models_it_has():
+    deepseek = generator_model(load_model("deepseek-v3"))
+    assert (deepseek.dense_layers, deepseek.experts, deepseek.shared_intermediate) == (3, 256, 2048)
+    assert deepseek.latent
+    assert (deepseek.kv_rank, deepseek.rope) == (512, 64)
+    llama = generator_model(load_model("llama-3-70b"))
+    assert not llama.latent
+    assert (llama.dense_layers, llama.kv_heads, llama.head_dim) == (80, 8, 128)
+
+
+@pytest.mark.parametrize("name", ["mixtral-8x7b", "deepseek-v2-lite", "gemma-2-9b", "gpt3-175b"])
+def test_others_are_refused_in_a_line(name):
+    with pytest.raises(ModelError, match="has DeepSeek-V3 and Llama 3 only"):
+        generator_model(load_model(name))
+
+
+def test_heads_have_to_share_the_hidden_size():
+    config = {
+        "model_type": "llama",
+        "hidden_size": 64,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "intermediate_size": 96,
+        "vocab_size": 100,
+    }
+    with pytest.raises(ModelError, match="attention 'full' of 4 x 32"):
+        generator_model(model_from_config(config))
+
+
+def test_layers_by_name():
+    assert LATENT.layer_names() == ("decode0", "decode1", "decode2", "lm_head")
+    assert LATENT.layer_names("lm_head, decode1") == ("decode1", "lm_head")
+    assert [LATENT.has_experts(name) for name in LATENT.layer_names()] == [False, True, True, False]
+    for wrong in ("decode3", "decode", "", "all,decode0"):
+        with pytest.raises(ModelError, match="key 'layers': there is no layer"):
+            LATENT.layer_names(wrong)
 
 
 def test_shares_of_the_batch():
@@ -23,12 +71,12 @@ def test_groups():
     iteration = ITERATIONS["clusters"]
     groups = {axis: iteration.group(6, axis) for axis in ("tensor", "sequence", "cluster", "data")}
     assert groups == {
-        "tensor": [6, 7],
-        "sequence": [4, 6],
-        "cluster": [4, 5, 6, 7],
-        "data": [2, 6],
+        "tensor": (6, 7),
+        "sequence": (4, 6),
+        "cluster": (4, 5, 6, 7),
+        "data": (2, 6),
     }
-    assert iteration.group(6, "experts") == list(range(8))
+    assert iteration.group(6, "stage") == tuple(range(8))
 
 
 @pytest.mark.parametrize(
@@ -77,3 +125,43 @@ def test_more_nodes_than_experts():
 def test_wrong_sizes(sizes, said):
     with pytest.raises(DataError, match=said):
         Iteration(LATENT, CLUSTERS, *sizes)
+
+
+DEEPSEEK = load_model("deepseek-v3")
+SYSTEMS = {
+    "prefill": system(4, tensor_parallel=4),
+    "decode": system(4, data_parallel=2, tensor_parallel=2),
+}
+
+
+def test_steps():
+    assert decode_steps(10) == (0, 9)
+    assert decode_steps(1) == (0,)
+    assert decode_steps(3, "all") == (0, 1, 2)
+    for wrong in (0, -1, 2.0, 2**40):
+        with pytest.raises(DataError, match="key 'osl'"):
+            decode_steps(wrong)
+    with pytest.raises(DataError, match="unknown 'some'; known: ends, all"):
+        decode_steps(3, "some")
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "said"),
+    [
+        ({"layers": "decode61"}, ModelError, "there is no layer 'decode61'; known: decode0 to"),
+        ({"prompt": 0}, DataError, "key 'isl'"),
+        ({"prompt": 163840}, DataError, "163840 tokens and 4 steps exceed the 163840 positions"),
+        ({"speculative": -1}, DataError, "key 'speculative'"),
+        ({"batch": 0}, DataError, "key 'batch'"),
+        (
+            {"steps": (PREFILL,), "systems": {"decode": SYSTEMS["decode"]}},
+            StrategyError,
+            "no block",
+        ),
+        ({"model": load_model("mixtral-8x7b")}, ModelError, "DeepSeek-V3 and Llama 3 only"),
+    ],
+)
+def test_wrong_questions(changes, error, said):
+    asked = {"model": DEEPSEEK, "systems": SYSTEMS, "batch": 3, "prompt": 5, "steps": (0, 4)}
+    with pytest.raises(error, match=said):
+        iterations(**asked | changes)

@@ -192,3 +192,16 @@ def test_bad_groups(group, message):
 def test_reduction_needs_one_switch(topology, group):
     with pytest.raises(StrategyError, match="no common switch that reduces"):
         scheduled_time(topology, "all_reduce", "in_network", GB, group)
+
+
+def test_example_of_channels_in_the_document():
+    """Four rings that leave through four adapters: 2 × 7/8 GB over 4 × 50 GB/s, 14 steps."""
+    two = Topology((Dimension("switch", 4, 400 * GB, US), Dimension("rail", 2, 50 * GB, 3 * US)))
+    ring = list(range(8))
+    channels = [[(c + i) % 4 + 4 * node for node in (0, 1) for i in range(4)] for c in range(4)]
+    arguments = {"collective": "all_reduce", "algorithm": "ring", "pipelined": True}
+    latency = 14 * 8 * US  # inside, to another rail, and two links of that rail
+    one_ring = scheduled_time(two, size=GB, groups=ring, **arguments)
+    assert one_ring == pytest.approx(1.75 / 50 + latency)
+    four = scheduled_time(two, size=GB / 4, groups=channels, **arguments)
+    assert four == pytest.approx(1.75 / 200 + latency)

@@ -17,8 +17,6 @@ from perfmodel.network.collectives import collective_times, link_occupancies
 from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.workloads.export.chakra import projected_traces
 from perfmodel.workloads.export.workload import projected_workload
-from perfmodel.workloads.links.topology import Dimension, Topology
-from perfmodel.workloads.schedules.contention import Operation, concurrent_times
 from perfmodel.workloads.simulation.hardware_costs import HardwareCosts
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
@@ -145,40 +143,33 @@ def test_groups_on_the_same_links_of_a_port_share_them(profile):
     assert ends(traces, hardware)["a"] == pytest.approx(alone["a"] + busy.max(), rel=1e-9)
 
 
-# --- Oracle: message by message on explicit links -----------------------------------------
-
-
-def ideal(members, bandwidth):
-    """A switch of our model's, and the same as a topology."""
-    hardware = network_hardware(
-        AstraNetwork(("Switch",), (members,), (bandwidth / GIB,), (0.0,)), uniform_system(["ring"])
-    )
-    return hardware, Topology((Dimension("switch", members, bandwidth, 0.0),))
+# --- Worked by hand, as fluids on the links of a switch ------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "later"),
-    [((0, 1, 2, 3), (0, 1, 2, 3), 0.0), ((0, 1, 2, 3), (2, 3, 4, 5), 0.0),
-     ((0, 1, 2, 3), (3, 2, 1, 0), 0.01), ((0, 1, 2, 3), (4, 5, 6, 7), 0.0),
-     ((0, 1, 2, 3, 4, 5, 6, 7), (0, 1), 0.02)],
-)  # fmt: skip
-def test_ring_all_reduces_on_a_switch_as_message_by_message(first, second, later):
-    """Pipelined messages of `network.schedules.contention` on the links of the switch."""
-    bandwidth, size = 100e9, 4 * GIB
-    hardware, topology = ideal(8, bandwidth)
+    ("first", "second", "later", "ends_by_hand"),
+    [
+        # Alone, 2 x 3/4 of 4 GiB at 100 GB/s: 64.4 ms. On the same ports, together: twice that.
+        ((0, 1, 2, 3), (0, 1, 2, 3), 0.0, (0.12884901888, 0.12884901888)),
+        ((0, 1, 2, 3), (2, 3, 4, 5), 0.0, (0.12884901888, 0.12884901888)),
+        # For 10 ms alone, then shared until the first is through, 10 ms before the second.
+        ((0, 1, 2, 3), (3, 2, 1, 0), 0.01, (0.11884901888, 0.12884901888)),
+        ((0, 1, 2, 3), (4, 5, 6, 7), 0.0, (0.06442450944, 0.06442450944)),
+        # 2 x 7/8 of 4 GiB meet 2 x 1/2 of 4 GiB after 20 ms: 42.9 ms shared take 85.9 ms.
+        (tuple(range(8)), (0, 1), 0.02, (0.11811160064, 0.10589934592)),
+    ],
+)
+def test_ring_all_reduces_on_a_switch_share_its_links(first, second, later, ends_by_hand):
+    """Max-min fair shares of the adapters' links; software overheads are the last 0.2 %."""
+    size = 4 * GIB
+    hardware = network_hardware(
+        AstraNetwork(("Switch",), (8,), (100e9 / GIB,), (0.0,)), uniform_system(["ring"])
+    )
     traces = ranks_of(
         8, ("a", ALL_REDUCE, size, first, 0.0), ("b", ALL_REDUCE, size, second, later)
     )
     found = ends(traces, hardware)
-    exact = concurrent_times(
-        topology,
-        [
-            Operation("all_reduce", "ring", size, list(first), 0.0, pipelined=True),
-            Operation("all_reduce", "ring", size, list(second), later, pipelined=True),
-        ],
-    )
-    assert [found["a"], found["b"]] == pytest.approx(exact.finish.tolist(), rel=2e-3)
-    assert not np.isclose(exact.slowdown, 1.0).all() or set(first).isdisjoint(second)
+    assert (found["a"], found["b"]) == pytest.approx(ends_by_hand, rel=2e-3)
 
 
 # --- Properties ----------------------------------------------------------------------------

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perfmodel._version import __version__
 from perfmodel.base.collectives import SIMULATED
 from perfmodel.base.errors import DataError, did_you_mean
-from perfmodel.base.table import Column, Table
+from perfmodel.base.table import Column, Table, described
 from perfmodel.sweeps.collective_grids import bus_factor
 from perfmodel.sweeps.grid_dataset import SCHEMA_VERSION, Axis, cartesian
 from perfmodel.workloads.twins.astra.collective import (
@@ -109,14 +108,12 @@ def astra_grid(
         name: Column(("hardware", "shape"), values[None], {"units": units, "long_name": text})
         for name, (values, units, text) in variables.items()
     }
-    attributes = {
-        "Conventions": "CF-1.11",
-        "schema_version": SCHEMA_VERSION,
-        "title": "Times of collectives as ASTRA-sim computes them",
-        "source": f"perfmodel {__version__}",
-        "kernel": "collective",
-        "engine": engine,
-        "network": repr(network),
-        "system": repr(system),
-    }
+    attributes = described(
+        "Times of collectives as ASTRA-sim computes them",
+        SCHEMA_VERSION,
+        kernel="collective",
+        engine=engine,
+        network=repr(network),
+        system=repr(system),
+    )
     return Table(data, coordinates, attributes)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel.base.variables import SCHEMA_VERSION
 from perfmodel.cli.core.project import project_command
+from perfmodel.kernels.variables import SCHEMA_VERSION
 from tests.cli.core.diff.pairs import SWEEP, diff, printed
 from tests.cli.running import run
 

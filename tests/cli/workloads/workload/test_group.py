@@ -10,12 +10,12 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from perfmodel.cli.main import cli
-from perfmodel.wafer.formats.system import format_systems
 from perfmodel.wafer.system import WaferSystem
 from tests.cli.astra_files import ROOFLINE
 from tests.cli.astra_files import SYSTEM as RING_SYSTEM
 from tests.cli.running import assert_one_line, run
 from tests.cli.workloads.workload.files import workload
+from tests.wafer.formats.systems import system_text
 
 STAGE = shlex.split(
     "--dp 2 --tp 2 --sp 1 --pp 2 --num-stacks 2 --dmodel 64 --dff 128 --head 4 --seq 32 "
@@ -109,7 +109,7 @@ STAND_INS = {
     "all-gather-implementation: ring\nreduce-scatter-implementation: ring\n"
     "all-to-all-implementation: ring\ncollective-optimization: baseline\n",
     "system.json": json.dumps(SYSTEM),
-    "wafer.json": format_systems(
+    "wafer.json": system_text(
         {"decode": WaferSystem(nodes=2, node_grid=(1, 2), tensor_parallel=2, expert_parallel=2)}
     ),
     "bincounts.json": json.dumps([[1] * 256] * 58),

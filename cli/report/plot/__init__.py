@@ -1,1 +1,0 @@
-"""perfmodel plot: pictures of workloads."""

@@ -1,0 +1,406 @@
+"""``perfmodel workload nodes`` and ``cores``: what nodes and cores of a wafer do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perfmodel.cli.group import Command
+from perfmodel.cli.shared import completions, options
+from perfmodel.cli.shared.models import model_option, reading_options, say_remarks
+from perfmodel.cli.shared.options import option
+from perfmodel.cli.shared.printing import activity, heading, print_json, remark
+from perfmodel.cli.shared.types import One, Paths, Size
+from perfmodel.cli.wafer.systems import (
+    BYTES,
+    PARTS,
+    chosen_nodes,
+    chosen_steps,
+    core_setting,
+    elements_options,
+    given_system,
+    parts_options,
+    system_options,
+    tell_routing,
+    tokens_options,
+)
+
+# ``perfmodel workload nodes``: what each node of a wafer does in a step.
+
+if TYPE_CHECKING:
+    from perfmodel.model.spec import ModelSpec
+    from perfmodel.wafer.twin.setting import Routed
+
+PHASES = ("decode", "prefill", "both")
+
+
+@click.command("nodes", cls=Command, short_help="Write what each node of a wafer does.")
+@model_option
+@tokens_options
+@elements_options
+@system_options
+@parts_options(PHASES, "Steps of decoding, the prompts, or both.", "ends")
+@option(
+    "--compat",
+    section=PARTS,
+    type=click.Choice(["wse"]),
+    help="The wafer workload generator's own tree of files, its oddities included.",
+)
+@option(
+    "--graph/--no-graph",
+    section=PARTS,
+    default=True,
+    show_default=True,
+    help="Write the first step's graph (GraphML) and Chakra traces too.",
+)
+@option(
+    "--save-routing",
+    section=PARTS,
+    type=click.Path(),
+    metavar="FILE.npz",
+    help="Write the experts of all tokens in all these steps, for --routing.",
+)
+@options.output_option("FOLDER", "Folder that is written, made if need be.", required=True)
+@options.json_option
+@options.verbosity_options
+def nodes_command(
+    model: str,
+    reading: Mapping[str, Any],
+    compat: str | None,
+    output: str,
+    as_json: bool,
+    **problem: Any,
+) -> None:
+    """Write what each node of a wafer does in prompts and steps of decoding.
+
+    One netCDF file, node x step x operation: multiply-adds, FLOP, footprint, bytes read and
+    written (weights, cache, activations), sent and received; with the graph of the first step
+    as GraphML and as Chakra traces. With --compat wse the generator's own files and counts.
+
+    \b
+    Examples:
+      perfmodel workload nodes --model deepseek-v3 --system wafer.json --batch 1024 \\
+          --isl 2048 --osl 10 --routing two_level -o out
+      perfmodel workload nodes --model llama-3-70b --node-grid 2x4 --tp 4 --sp 2 --tp-ffn 8 \\
+          --ep 1 --isl 1024 --phase prefill --no-graph -o out
+      perfmodel workload nodes --model deepseek-v3 --system wafer.json --batch 1024 \\
+          --isl 2048 --layers decode10 --routing empirical:bincounts.json --compat wse -o out
+    """
+    from perfmodel.model.presets import load_model
+
+    spec = load_model(model, **reading)
+    if compat is not None:
+        rows = _write_compat(output, spec, problem)
+        say_remarks([spec])
+        if as_json:
+            print_json({"output": output, "rows": rows})
+        remark(f"wrote {rows:,} rows of nodes/, as many of graph/ without barriers, to {output}")
+        return
+    phases = ("prefill", "decode") if problem["phase"] == "both" else (problem["phase"],)
+    if len(phases) > 1 and problem["save_routing"] is not None:
+        raise click.UsageError("--save-routing: a file holds one phase, not both")
+    if not (problem["save_routing"] or ".npz").endswith(".npz"):
+        raise click.UsageError(
+            f"--save-routing: should end in .npz, not '{problem['save_routing']}'"
+        )
+    found = {}
+    for phase in phases:
+        place = str(Path(output) / phase) if len(phases) > 1 else output
+        found[phase] = _write_true(place, spec, phase, problem)
+    say_remarks([spec])
+    if as_json:
+        print_json({"schema_version": "1", "output": output, "phases": found})
+        return
+    for phase, totals in found.items():
+        click.echo(heading(f"{phase}, all nodes and steps"))
+        for name, value in totals.items():
+            click.echo(f"{name.replace('_', ' '):<22}{value:,.6g}")
+
+
+def _write_true(
+    folder: str, spec: ModelSpec, phase: str, problem: Mapping[str, Any]
+) -> dict[str, float]:
+    """Write the true node level of a phase; return totals."""
+    from perfmodel.wafer.cores.routing import core_routing, write_routing
+    from perfmodel.wafer.node_export import write_nodes
+    from perfmodel.wafer.nodes.experts import DRAWN_TOKENS
+    from perfmodel.wafer.nodes.rows import QUANTITIES
+
+    system = given_system(problem, phase)
+    setting = core_setting(spec, system, phase, problem)
+    layers = None if problem["layers"] == "all" else problem["layers"].split(",")
+    steps = chosen_steps(problem["steps"], problem["osl"]) if phase == "decode" else [0]
+    routing = None
+    if any(layer.experts for layer in spec.layers):
+        words = problem["routing"] or system.routing
+        most = DRAWN_TOKENS if problem["save_routing"] is None else None  # a file holds them all
+        routing = core_routing(setting, words, problem["seed"], most)
+        if most and setting.batch * setting.length > most and not words.endswith(".npz"):
+            drawn = setting.batch * max(most // setting.batch, 1)
+            remark(
+                f"experts of {drawn:,} tokens are drawn in each layer and stand for all "
+                f"{setting.batch * setting.length:,}; --save-routing draws them all"
+            )
+    for word in ("routing", "save_routing"):
+        if problem[word] and routing is None:
+            raise click.UsageError(f"--{word.replace('_', '-')}: {spec.name} has no experts")
+    with activity("counting what nodes do"):
+        written = write_nodes(
+            folder,
+            setting,
+            steps,
+            routing,
+            layers=layers,
+            nodes=chosen_nodes(problem["nodes"], system.nodes),
+            graph=problem["graph"],
+        )
+    if problem["save_routing"] is not None and routing is not None:
+        write_routing(problem["save_routing"], setting, routing, steps)
+    tell_routing(problem, system)
+    remark(f"wrote {', '.join(sorted({str(one.parent) for one in written.files}))}")
+    totals = {name: float(written.table[name].values.sum()) for name in QUANTITIES}
+    totals["footprint"] /= len(steps)
+    sizes = {"operations": float(written.table.sizes["operation"]), "steps": float(len(steps))}
+    return (
+        sizes
+        | totals
+        | {"graph_vertices": float(written.vertices), "graph_edges": float(written.links)}
+    )
+
+
+def _write_compat(folder: str, spec: ModelSpec, problem: Mapping[str, Any]) -> int:
+    """Write the generator's tree; return its rows."""
+    from perfmodel.wafer.twin.run import run_nodes
+
+    phase = problem["phase"]
+    phases = ("prefill", "decode") if phase == "both" else (phase,)
+    systems = {each: given_system(problem, each) for each in phases}
+    count = min(system.nodes for system in systems.values())
+    with activity("writing rows of nodes"):
+        return run_nodes(
+            folder,
+            spec,
+            systems,
+            problem["batch"],
+            problem["isl"],
+            problem["osl"],
+            phase=phase,
+            steps=chosen_steps(problem["steps"], problem["osl"]),
+            routing=_routing(problem["routing"] or "", spec),
+            nodes=None if problem["nodes"] == "all" else chosen_nodes(problem["nodes"], count),
+            layers=problem["layers"],
+            speculative=problem["speculative"],
+            precision=problem["precision"],
+        )
+
+
+def _routing(words: str, spec: ModelSpec) -> str | Routed:
+    """Return the words of a distribution, or what a file holds for every step."""
+    experts = [layer.mlp for layer in spec.layers if layer.experts]
+    if not words.endswith(".npz") or not experts:
+        return words
+    from perfmodel.wafer.cores.routing import read_routing
+
+    return read_routing(words, experts[0].experts, experts[0].experts_per_token)
+
+
+# ``perfmodel workload cores``: instructions of the cores of a wafer.
+
+if TYPE_CHECKING:
+    from perfmodel.wafer.core_export import Written
+
+SCHEMA_VERSION = "1"
+
+
+@click.command("cores", cls=Command, short_help="Write instructions of a wafer's cores.")
+@click.argument("folder", metavar="FOLDER", type=click.Path())
+@options.option(
+    "--model",
+    section=options.PROBLEM,
+    type=One(Paths()),
+    metavar="NAME|PATH",
+    shell_complete=completions.complete_models,
+    help=f"{options.MODEL_HELP}; by default what nodes.nc in FOLDER is of, tokens and system too.",
+)
+@reading_options
+@tokens_options
+@elements_options
+@system_options
+@parts_options(("decode", "prefill"), "A step of decoding, or the prompts.", "0")
+@options.option(
+    "--form",
+    section=PARTS,
+    type=click.Choice(["both", "text", "columns"]),
+    default="both",
+    show_default=True,
+    help="The generator's text (traces/), columns (cores.nc), or both.",
+)
+@options.option(
+    "--compat",
+    section=PARTS,
+    type=click.Choice(["wse"]),
+    help="The generator's own instructions, oddities included, of nodes/ and graph/ in FOLDER.",
+)
+@options.option(
+    "--bank-size",
+    section=PARTS,
+    type=Size(),
+    metavar="BYTES",
+    help="Refuse products whose tiles exceed a core's bank, as in 48KiB.",
+)
+@options.option(
+    "--tiling",
+    section=PARTS,
+    metavar="FILE",
+    help="tiling.json of the generator, with --compat wse.",
+)
+@options.json_option
+@options.verbosity_options
+def cores_command(
+    folder: str,
+    model: str | None,
+    reading: dict[str, Any],
+    phase: str,
+    steps: str,
+    layers: str,
+    nodes: str,
+    compat: str | None,
+    tiling: str | None,
+    as_json: bool,
+    **problem: Any,
+) -> None:
+    """Write what each core of a wafer does, into FOLDER.
+
+    Every operation of a node is cut into tiles, one per core, whose sizes differ by one at most;
+    READ, WRITE, GEMM, ADD, COPY, MULTICAST and BARRIER with what they wait for. Text is one file
+    per core, as the wafer workload generator writes it; columns are one netCDF file.
+
+    \b
+    Examples:
+      perfmodel workload cores out/ --model deepseek-v3 --system wafer.json --batch 1024 \\
+          --isl 2048 --layers decode10 --nodes 0
+      perfmodel workload cores out/ --model llama-3-8b --node-grid 2x2 --tp 4 --ep 1 --tp-ffn 4 \\
+          --core-grid 6x6 --batch 8 --isl 1024
+      perfmodel workload cores out/ --compat wse --system wafer.json --layers decode10
+    """
+    if compat is not None:
+        _write_compat_cores(folder, model, phase, steps, layers, nodes, tiling, problem, as_json)
+        return
+    if tiling is not None:
+        raise click.UsageError("--tiling belongs to --compat wse: tiles are searched for otherwise")
+    from perfmodel import load_model
+    from perfmodel.wafer.core_export import FORMS, setting_of_nodes, write_cores
+    from perfmodel.wafer.cores.program import Routes, check_layers
+    from perfmodel.wafer.cores.routing import core_routing
+
+    if model is None:
+        stated = setting_of_nodes(folder)
+        if stated is None:
+            raise click.UsageError("Missing option '--model', and FOLDER has no nodes.nc")
+        setting = stated
+        system, phase = setting.system, setting.phase
+    else:
+        system = given_system(problem, phase)
+        setting = core_setting(load_model(model, **reading), system, phase, problem)
+    if problem["bank_size"] is not None:
+        setting = replace(setting, bank_size=problem["bank_size"])
+    wanted = check_layers(setting, None if layers == "all" else layers.split(","))
+    routing = problem["routing"] or system.routing
+    with activity("writing instructions"):
+        written = write_cores(
+            folder,
+            setting,
+            Routes(setting, core_routing(setting, routing, problem["seed"])),
+            nodes=chosen_nodes(nodes, system.nodes),
+            steps=chosen_steps(steps, problem["osl"]) if phase == "decode" else [0],
+            layers=wanted,
+            forms=FORMS if problem["form"] == "both" else [problem["form"]],
+            attributes={
+                "model": setting.model.name,
+                "phase": phase,
+                "batch": setting.batch,
+                "input_length": setting.input_length,
+                "speculative": setting.speculative,
+                "routing": routing,
+                "seed": problem["seed"],
+                "weight_bytes": setting.weight_bytes,
+                "activation_bytes": setting.activation_bytes,
+                "cache_bytes": setting.cache_bytes,
+            },
+        )
+    tell_routing(problem, system)
+    _say(written, as_json)
+
+
+def _say(written: Written, as_json: bool) -> None:
+    from perfmodel.base.units import format_size
+    from perfmodel.cli.shared.printing import table
+    from perfmodel.wafer.cores.instructions import OPCODES
+
+    if as_json:
+        print_json(
+            {
+                "schema_version": SCHEMA_VERSION,
+                "instructions": dict(zip(OPCODES, written.counts.tolist(), strict=True)),
+                "bytes": dict(zip(OPCODES, written.moved.tolist(), strict=True)),
+                "macs": written.macs,
+                "executed_macs": written.executed,
+                "occupancy": written.occupancy,
+                "bytes_times_links": written.links,
+            }
+        )
+        return
+    rows = [
+        [name, f"{count:,}", format_size(size) if size else ""]
+        for name, count, size in zip(
+            OPCODES, written.counts.tolist(), written.moved.tolist(), strict=True
+        )
+    ]
+    click.echo(table(["instruction", "count", "bytes"], rows))
+    click.echo(f"multiply-adds: {written.macs:,} asked for, {written.executed:,} in products")
+    click.echo(f"useful multiply-adds / (cores x the busiest core's): {written.occupancy:.4f}")
+    click.echo(f"bytes x links of the mesh: {written.links:,}")
+
+
+def _write_compat_cores(
+    folder: str,
+    model: str | None,
+    phase: str,
+    steps: str,
+    layers: str,
+    nodes: str,
+    tiling: str | None,
+    problem: dict[str, Any],
+    as_json: bool,
+) -> None:
+    """Write the generator's instructions of a tree that is there."""
+    if model is not None:
+        raise click.UsageError("--model: with --compat wse the nodes in FOLDER say the model")
+    if phase != "decode":
+        raise click.UsageError("--phase: the generator has instructions of decoding only")
+    from perfmodel.wafer.formats.system import read_tiling
+    from perfmodel.wafer.twin.core_lines import DEFAULT_TILING
+    from perfmodel.wafer.twin.run import write_traces
+
+    step = steps.removeprefix("decode")
+    if not (step.isascii() and step.isdigit()):
+        raise click.UsageError(f"--steps: with --compat wse one step, such as 0, not '{steps}'")
+    system = given_system(problem, phase)
+    with activity("writing instructions"):
+        lines = write_traces(
+            folder,
+            f"decode{step}",
+            system,
+            element_bytes=int(BYTES[problem["precision"]]),
+            tiling=DEFAULT_TILING if tiling is None else read_tiling(tiling),
+            layers=None if layers == "all" else layers.split(","),
+            nodes=None if nodes == "all" else chosen_nodes(nodes, system.nodes),
+        )
+    if as_json:
+        print_json({"schema_version": SCHEMA_VERSION, "lines": lines})
+    else:
+        remark(f"{lines:,} instructions of {system.nodes} nodes")

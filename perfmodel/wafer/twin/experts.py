@@ -1,0 +1,475 @@
+"""Rows of a layer with experts: dispatch, products, combine.
+
+Source: huawei-csl/wse-workload-generator 85e1ae7, ``src/node_level/layers/moe.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perfmodel.wafer.cores.setting import ceiling
+from perfmodel.wafer.twin.routes import Routes, digest
+from perfmodel.wafer.twin.rows import Rows, Tensor
+from perfmodel.wafer.twin.setting import Iteration
+
+SHARED = "shared"
+
+
+class ExpertLayer:
+    """A layer with experts, its rows and its routes.
+
+    Parameters
+    ----------
+    rows : Rows
+    routes : Routes
+    name : str
+        Of the layer's experts, such as ``decode10_moe``.
+    """
+
+    def __init__(self, rows: Rows, routes: Routes, name: str) -> None:
+        self.rows = rows
+        self.routes = routes
+        self.name = name
+        self.iteration: Iteration = routes.iteration
+        self.node = rows.node
+        self.nodes = range(self.iteration.system.nodes)
+        self.hidden = self.iteration.model.hidden
+        self.length = self.iteration.length
+
+    @property
+    def cluster_start(self) -> int:
+        """First sequence of the node's data-parallel cluster."""
+        return int(self.iteration.starts[self.node // self.iteration.system.cluster_nodes])
+
+    def served(self) -> dict[str, list[int]]:
+        """Return the tokens of each expert that this node holds."""
+        found: dict[str, list[int]] = {}
+        ranks = self.iteration.expert_nodes
+        for expert, tokens in enumerate(self.routes.of_expert):
+            if ranks[expert] == self.node and len(tokens):
+                found[str(expert)] = [int(token) for token in tokens]
+        if shared := self.routes.shared_tokens(self.node):
+            found[SHARED] = shared
+        return found
+
+    def empty(self, target: int) -> Tensor:
+        """Return what goes to a node that nothing goes to."""
+        return Tensor(f"{self.name}_empty_tensor_{target}", (0, 1, self.hidden))
+
+    def position(self, token: int) -> tuple[int, int]:
+        """Return the sequence of a token and where it stands there."""
+        return divmod(token, self.length)
+
+    def all_to_all(self, name: str, sent: list[Tensor], received: list[int]) -> None:
+        """Add an exchange of rows; those to itself are not counted."""
+        counts = [part.dims[0] for part in sent]
+        others = sum(counts) - counts[self.node]
+        self.rows.add(
+            name,
+            "AlltoAll",
+            f"{[sum(counts), 1, self.hidden]} -> {counts} -> {received}",
+            [part.name for part in sent],
+            [f"{target}:{name}_{self.node}" for target in self.nodes],
+            kind="AllToAllv",
+            sent=others * self.hidden * self.rows.element,
+            group=self.nodes,
+        )
+
+    def all_gather(self, name: str, x: Tensor) -> None:
+        """Add a gathering on all nodes, counted once."""
+        self.rows.add(
+            name,
+            "AllGather",
+            f"{list(x.dims)}",
+            [x.name],
+            [f"{target}:{name}_ag_{self.node}" for target in self.nodes],
+            sent=x.size * self.rows.element,
+            group=self.nodes,
+        )
+
+
+# Rows of a dispatch: tokens on their way to the nodes of their experts, three ways.
+
+
+def dispatch_rows(layer: ExpertLayer, x: Tensor) -> dict[str, Tensor]:
+    """Add a dispatch; return what each of the node's experts reads."""
+    ways = {
+        "alltoall": _dispatch_alltoall,
+        "multicast": _dispatch_multicast,
+        "allgather": _dispatch_allgather,
+    }
+    return ways[layer.iteration.system.expert_exchange](layer, x)
+
+
+def _received(
+    layer: ExpertLayer, expert: str, tokens: Sequence[int], parts: list[Tensor]
+) -> Tensor:
+    """Join what an expert reads, under a name that depends on its tokens."""
+    label = digest([layer.routes.names[token] for token in tokens])
+    return layer.rows.concat(
+        parts, name=f"{layer.name}_dispatch_recv_concat_expert{expert}_{label}"
+    )
+
+
+def _dispatch_alltoall(layer: ExpertLayer, x: Tensor) -> dict[str, Tensor]:
+    rows, routes = layer.rows, layer.routes
+    first = layer.cluster_start
+    sent = []
+    for target in layer.nodes:
+        parts = []
+        for token in routes.sent(layer.node, target):
+            sequence, at = layer.position(token)
+            name = f"{x.name}_slice{routes.names[token]}_dst{target}"
+            part = rows.slice(x, sequence - first, sequence - first + 1, name=name)
+            parts.append(rows.slice(part, at, at + 1, 1, f"{name}_seq{at}"))
+        if parts:
+            name = f"{layer.name}_dispatch_send_concat_{target}"
+            sent.append(rows.concat(parts, name=name))
+        else:
+            sent.append(layer.empty(target))
+    name = f"{layer.name}_a2a_disp"
+    received = [int(count) for count in routes.pairs[:, layer.node]]
+    layer.all_to_all(name, sent, received)
+    rows.barrier(f"{layer.name}_barrier_disp_a2a", layer.nodes)
+    inputs = {}
+    for expert, tokens in layer.served().items():
+        parts = []
+        for token in tokens:
+            source = int(routes.owner[token])
+            buffer = Tensor(f"{name}_{source}", (received[source], 1, layer.hidden))
+            at = int(routes.place[token, layer.node])
+            label = f"{buffer.name}_expert{expert}_slice{routes.names[token]}"
+            parts.append(rows.slice(buffer, at, at + 1, name=label))
+        inputs[expert] = _received(layer, expert, tokens, parts)
+    return inputs
+
+
+def _dispatch_multicast(layer: ExpertLayer, x: Tensor) -> dict[str, Tensor]:
+    rows, routes = layer.rows, layer.routes
+    own = routes.own(layer.node)
+    # The generator counts from the node's own first sequence, not from its cluster's.
+    first = layer.position(own.start)[0]
+    part = x
+    for token in own:
+        sequence, at = layer.position(token)
+        if at == 0:
+            name = f"{x.name}_slice{sequence}"
+            part = rows.slice(x, sequence - first, sequence - first + 1, name=name)
+        one = rows.slice(part, at, at + 1, 1, f"{part.name}.{at}")
+        targets = [
+            node for node in layer.nodes if node != layer.node and routes.reached[token, node]
+        ]
+        if targets:
+            rows.multicast(f"{layer.name}_multicast_exp_{sequence}_{at}", one, targets)
+    rows.barrier(f"{layer.name}_barrier_disp_mc", layer.nodes)
+    return {
+        expert: _received(
+            layer,
+            expert,
+            tokens,
+            [
+                Tensor(f"{x.name}_slice{routes.names[token]}", (1, 1, layer.hidden))
+                for token in tokens
+            ],
+        )
+        for expert, tokens in layer.served().items()
+    }
+
+
+def _dispatch_allgather(layer: ExpertLayer, x: Tensor) -> dict[str, Tensor]:
+    rows, routes = layer.rows, layer.routes
+    first, owned = layer.cluster_start, layer.iteration.own_batch
+    parts = []
+    for token in routes.own(layer.node)[:: layer.length]:
+        sequence = layer.position(token)[0]
+        name = f"{x.name}_slice{sequence}"
+        parts.append(rows.slice(x, sequence - first, sequence - first + 1, name=name))
+    if parts:
+        gathered = rows.concat(parts, name=f"{layer.name}_dispatch_concat")
+    else:
+        gathered = Tensor(f"{x.name}_empty_dispatch_tensor", (0, layer.length, layer.hidden))
+    name = f"{layer.name}_ag_disp"
+    layer.all_gather(name, gathered)
+    rows.barrier(f"{layer.name}_barrier_disp_ag", layer.nodes)
+    inputs = {}
+    for expert, tokens in layer.served().items():
+        parts = []
+        for token in tokens:
+            sequence, at = layer.position(token)
+            source = int(routes.owner[token])
+            dims = (int(owned[source]), layer.length, layer.hidden)
+            place = sequence - layer.position(int(routes.first[source]))[0]
+            label = f"{x.name}_expert{expert}_slice{routes.names[token]}"
+            part = rows.slice(Tensor(f"{name}_ag_{source}", dims), place, place + 1, name=label)
+            parts.append(rows.slice(part, at, at + 1, 1, f"{label}_seq{at}"))
+        inputs[expert] = _received(layer, expert, tokens, parts)
+    return inputs
+
+
+# Rows of a combine: experts' rows on their way back, their sum, and its distribution.
+
+
+def combine_rows(layer: ExpertLayer, outputs: dict[str, Tensor]) -> Tensor:
+    """Add a combine of what each of the node's experts made; return what comes of it."""
+    ways = {
+        "alltoall": _combine_alltoall,
+        "multicast": _combine_unicast,
+        "allgather": _combine_allgather,
+    }
+    how = layer.iteration.system.expert_exchange
+    made = _sum(layer, ways[how](layer, outputs))
+    # After an all-gather every node has all of its cluster's tokens.
+    return made if how == "allgather" else _distribute(layer, made)
+
+
+def _returns(
+    layer: ExpertLayer, outputs: dict[str, Tensor], target: int, name: str
+) -> Tensor | None:
+    """Join what goes back to an owner."""
+    rows, routes = layer.rows, layer.routes
+    found = routes.returned(layer.node, target)
+    parts, labels = [], []
+    for token, rank in found:
+        if rank < layer.iteration.model.top_k:
+            expert = str(routes.token_experts[token, rank])
+            at = int(routes.expert_place[token, rank])
+        else:
+            expert = SHARED
+            at = token - routes.shared_start(layer.node)
+        output = outputs[expert]
+        label = f"{output.name}_slice{routes.names[token]}"
+        parts.append(rows.slice(output, at, at + 1, name=label))
+        labels.append(f"{routes.names[token]}e{expert}")
+    return rows.concat(parts, name=f"{name}{digest(labels)}") if parts else None
+
+
+def _combine_alltoall(layer: ExpertLayer, outputs: dict[str, Tensor]) -> list[Tensor]:
+    sent = [
+        _returns(layer, outputs, target, f"{layer.name}_gather_concat_") or layer.empty(target)
+        for target in layer.nodes
+    ]
+    name = f"{layer.name}_combine_a2a"
+    received = [int(count) for count in layer.routes.back[:, layer.node]]
+    layer.all_to_all(name, sent, received)
+    layer.rows.barrier(f"{layer.name}_barrier_combine_a2a", layer.nodes)
+    buffers = [
+        Tensor(f"{name}_{source}", (received[source], 1, layer.hidden)) for source in layer.nodes
+    ]
+    return _arrived(layer, buffers, "_", "_")
+
+
+def _combine_unicast(layer: ExpertLayer, outputs: dict[str, Tensor]) -> list[Tensor]:
+    rows = layer.rows
+    for target in layer.nodes:
+        joined = _returns(layer, outputs, target, f"{layer.name}_gather_unicast_concat_")
+        if joined is None:
+            continue
+        name = f"{layer.name}_unicast_{target}"
+        sent = 0 if target == layer.node else joined.size * rows.element
+        there = [f"{target}:{name}_{layer.node}"]
+        text = f"{list(joined.dims)}"
+        rows.add(name, "Unicast", text, [joined.name], there, sent=sent, group=[target])
+    rows.barrier(f"{layer.name}_barrier_uc", layer.nodes)
+    buffers = [
+        Tensor(
+            f"{layer.name}_unicast_{layer.node}_{source}",
+            (int(layer.routes.back[source, layer.node]), 1, layer.hidden),
+        )
+        for source in layer.nodes
+    ]
+    return _arrived(layer, buffers, "expert{}_", "shared_")
+
+
+def _arrived(layer: ExpertLayer, buffers: list[Tensor], routed: str, shared: str) -> list[Tensor]:
+    """Slice and join what came back for each of the node's own tokens."""
+    rows, routes, top_k = layer.rows, layer.routes, layer.iteration.model.top_k
+    found = []
+    for token in routes.own(layer.node):
+        at = layer.position(token)[1]
+        parts = []
+        for rank in range(top_k + 1):
+            last = rank == top_k
+            expert = -1 if last else int(routes.token_experts[token, rank])
+            source = routes.shared[token] if last else layer.iteration.expert_nodes[expert]
+            buffer = buffers[source]
+            place = int(routes.back_place[token, rank])
+            mark = shared if last else routed.format(expert)
+            label = f"{buffer.name}{mark}slice{place}.{at}"
+            parts.append(rows.slice(buffer, place, place + 1, name=label))
+        name = f"{layer.name}_combine_add_concat_batchid{routes.names[token]}"
+        found.append(rows.concat(parts, name=name))
+    return found
+
+
+def _combine_allgather(layer: ExpertLayer, outputs: dict[str, Tensor]) -> list[Tensor]:
+    rows, routes, top_k = layer.rows, layer.routes, layer.iteration.model.top_k
+    if outputs:
+        name = f"{layer.name}_combine_concat"
+        joined = rows.concat(list(outputs.values()), name=name)
+    else:
+        joined = Tensor(f"{layer.name}_empty_combine_concat", (0, 1, layer.hidden))
+    name = f"{layer.name}_ag_comb"
+    layer.all_gather(name, joined)
+    rows.barrier(f"{layer.name}_barrier_combine_ag", layer.nodes)
+    produced = routes.back.sum(axis=1)
+    starts = routes.expert_starts()
+    cluster = layer.cluster_start * layer.length
+    local = range(cluster, cluster + int(layer.iteration.local_batch[layer.node]) * layer.length)
+    found = []
+    for token in local:
+        parts = []
+        # Here the experts of a token are taken in the order of their numbers.
+        experts = sorted(
+            (int(expert), rank) for rank, expert in enumerate(routes.token_experts[token])
+        )
+        for expert, rank in [*experts, (-1, top_k)]:
+            last = rank == top_k
+            source = int(routes.shared[token] if last else layer.iteration.expert_nodes[expert])
+            if last:
+                # The generator takes the last row of the buffer for every token.
+                place = int(produced[source]) - 1
+            else:
+                place = int(starts[expert] + routes.expert_place[token, rank])
+            buffer = Tensor(f"{name}_ag_{source}", (int(produced[source]), 1, layer.hidden))
+            label = f"{buffer.name}_slice_exp{SHARED if last else expert}_{routes.names[token]}"
+            parts.append(rows.slice(buffer, place, place + 1, name=label))
+        label = f"{layer.name}_combine_sum_concat_{routes.names[token]}"
+        found.append(rows.concat(parts, name=label))
+    return found
+
+
+def _sum(layer: ExpertLayer, arrived: list[Tensor]) -> Tensor:
+    """Add up each token's rows, and join the tokens again."""
+    rows = layer.rows
+    if not arrived:
+        name = f"{layer.name}_empty_combine_out_concat_{layer.node}"
+        return Tensor(name, (0, layer.length, layer.hidden))
+    tokens = [each.name.rpartition("batchid")[2].rpartition("_")[2] for each in arrived]
+    sums = [
+        rows.sum(f"{layer.name}_sum_{token}", each)
+        for token, each in zip(tokens, arrived, strict=True)
+    ]
+    joined = [
+        rows.concat(sums[at :: layer.length], name=f"{layer.name}_combine_add_concat_seq{at}")
+        for at in range(layer.length)
+    ]
+    return rows.concat(joined, 1, f"{layer.name}_combine_out_concat_{layer.node}")
+
+
+def _distribute(layer: ExpertLayer, x: Tensor) -> Tensor:
+    """Send the node's own tokens to its cluster; counted even where that is one node."""
+    rows, group = layer.rows, layer.iteration.group(layer.node, "cluster")
+    others = [node for node in group if node != layer.node]
+    rows.multicast(f"{layer.name}_multicast_dp", x, others)
+    rows.barrier(f"{layer.name}_barrier_mc", group)
+    owned = layer.iteration.own_batch
+    parts = [
+        Tensor(
+            f"{layer.name}_combine_out_concat_{node}",
+            (int(owned[node]), layer.length, layer.hidden),
+        )
+        for node in group
+        if owned[node]
+    ]
+    if not parts:
+        name = f"{layer.name}_empty_combine_out_concat_{layer.node}"
+        return Tensor(name, (0, layer.length, layer.hidden))
+    return rows.concat(parts, name=f"{layer.name}_combine_out_concat")
+
+
+# Rows of a layer with experts, behind its attention.
+
+
+def expert_rows(rows: Rows, routes: Routes, name: str, x: Tensor) -> Tensor:
+    """Add a layer's experts, which lie on many nodes; return what the next layer reads.
+
+    Parameters
+    ----------
+    rows : Rows
+    routes : Routes
+    name : str
+        Of the layer's experts, such as ``decode10_moe``.
+    x : Tensor
+        What the attention made.
+    """
+    layer, model = ExpertLayer(rows, routes, name), routes.iteration.model
+    rows.linear(f"{name}_gate", x, model.experts)
+    inputs = dispatch_rows(layer, x)
+    widths = {SHARED: model.shared_intermediate}
+    outputs = {
+        expert: rows.feed_forward(
+            f"{name}_exp_{expert}", part, widths.get(expert, model.expert_intermediate)
+        )
+        for expert, part in inputs.items()
+    }
+    return combine_rows(layer, outputs)
+
+
+def whole_expert_rows(rows: Rows, routes: Routes, name: str, x: Tensor) -> Tensor:
+    """Add a layer of which every node holds a part of every expert, or that has one node.
+
+    The generator's own rows end on a second node with an error; these are those of its later
+    version (38a94c8), which gathers the batch first.
+    """
+    iteration, model = routes.iteration, routes.iteration.model
+    parts, nodes = iteration.system.ffn_tensor_parallel, iteration.system.nodes
+    everyone = range(nodes) if parts > 1 else ()
+    rows.linear(f"{name}_gate", x, model.experts)
+    local = x
+    if iteration.system.data_parallel > 1:
+        x = _gathered(rows, iteration, name, x)
+    outputs = []
+    for expert, tokens in enumerate(routes.of_expert):
+        slices = []
+        for token in tokens:
+            sequence, at = divmod(int(token), iteration.length)
+            label = f"{x.name}_expert{expert}_slice{sequence}.{at}"
+            part = rows.slice(x, sequence, sequence + 1, name=label)
+            slices.append(rows.slice(part, at, at + 1, 1, f"{label}_seq{at}"))
+        if not slices:
+            outputs.append(x)
+            continue
+        # Named after pairs of numbers as NumPy 2 prints them.
+        pairs = (divmod(int(token), iteration.length) for token in tokens)
+        label = digest([f"(np.int64({sequence}), np.int64({at}))" for sequence, at in pairs])
+        joined = rows.concat(slices, name=f"{x.name}_concat_expert{expert}_{label}")
+        width = ceiling(model.expert_intermediate, parts)
+        outputs.append(rows.feed_forward(f"{name}_exp_{expert}", joined, width, everyone))
+    width = ceiling(model.shared_intermediate, parts)
+    shared = rows.feed_forward(f"{name}_exp_{SHARED}", x, width, everyone)
+    shared = rows.view(shared, routes.tokens, 1, model.hidden, name=f"{shared.name}_view_shared")
+    sums = []
+    for token in range(routes.tokens):
+        slices = []
+        for rank, expert in enumerate(routes.token_experts[token]):
+            at = int(routes.expert_place[token, rank])
+            slices.append(rows.slice(outputs[expert], at, at + 1))
+        slices.append(rows.slice(shared, token, token + 1))
+        sums.append(rows.sum(f"{name}_sum_{routes.names[token]}", rows.concat(slices)))
+    made = rows.concat(sums, name=f"{name}_combine_out_concat")
+    made = rows.view(made, iteration.batch, iteration.length, model.hidden)
+    if local.dims[0] == iteration.batch:
+        return made
+    first = int(iteration.starts[rows.node // iteration.system.cluster_nodes])
+    label = f"{name}_combine_out_local_slice"
+    return rows.slice(made, first, first + local.dims[0], name=label)
+
+
+def _gathered(rows: Rows, iteration: Iteration, name: str, x: Tensor) -> Tensor:
+    """Gather the shares of all data-parallel clusters."""
+    group = iteration.group(rows.node, "data")
+    label = f"{name}_gather_fulltp_ag"
+    rows.add(
+        label,
+        "AllGather",
+        f"{list(x.dims)}",
+        [x.name],
+        [f"{node}:{label}_ag_{rows.node}" for node in group],
+        sent=x.size * rows.element,
+        group=group,
+    )
+    parts = [
+        Tensor(f"{label}_ag_{node}", (int(iteration.local_batch[node]), *x.dims[1:]))
+        for node in group
+    ]
+    return rows.concat(parts, name=f"{name}_gather_fulltp_concat")

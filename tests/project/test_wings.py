@@ -1,0 +1,118 @@
+"""The core works where the folders of the wings are absent."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from tests.data import ROOT
+from tests.wings import CORE, WINGS, wing_of
+
+pytestmark = pytest.mark.skipif(
+    not (ROOT / "perfmodel").is_dir(), reason="an installed package has no sources beside the tests"
+)
+LIBRARIES = ("purelib", "platlib")
+TOPS = ("kernels", "hwprofiles", "cli")
+STRATEGY = (
+    "--model llama-3.1-8b --hardware dgx-h100 --devices 8 --tp 2 --global-batch 16 --seq-len 4096"
+)
+COMMANDS = f"""
+--help
+project {STRATEGY} --json
+explain {STRATEGY} --json
+sweep {STRATEGY} -o sweep.nc
+best sweep.nc --json
+diff sweep.nc#1 zero=3 {STRATEGY} --json
+sensitivity {STRATEGY} --kind strategy --json
+launch sweep.nc --for torchtitan
+search {STRATEGY} --json
+serve --model llama-3.1-8b --hardware dgx-h100 --isl 512 --osl 64 --concurrency 8 --json
+size --model llama-3.1-8b --hardware dgx-h100 --rate 1 --isl 512 --osl 64 --ttft-p95 2 --json
+kernel gemm --hardware dgx-h100 --m 64 --n 64 --k 64 --json
+collective all_reduce --hardware dgx-h100 --size 1MiB --members 8 --json
+hardware show dgx-h100
+model show llama-3.1-8b
+software list
+completion bash
+"""
+FUNCTIONS = """
+import perfmodel
+model = perfmodel.load_model("llama-3.1-8b")
+grid = perfmodel.strategy_grid(model, 8, sequence_length=4096, global_batch_size=16,
+                               tensor_parallel=[1, 2])
+results = perfmodel.sweep(model, grid, "dgx-h100")
+assert perfmodel.best(results, 1)
+perfmodel.save_results(results, "again.nc")
+assert perfmodel.open_results("again.nc").perfmodel.breakdown(1).shape[0] == 1
+perfmodel.add_cost(results, price=2.0, tokens=1e9)
+perfmodel.gemm_times("dgx-h100", "bf16", 64, 64, 64)
+try:
+    perfmodel.simulate
+except perfmodel.PerfModelError as error:
+    print(error)
+"""
+
+
+@pytest.fixture(scope="module")
+def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of the tree without the wings."""
+    folder = tmp_path_factory.mktemp("core")
+    for top in ("perfmodel", *TOPS):
+        leave = shutil.ignore_patterns("__pycache__", *WINGS, *TOPS if top == "perfmodel" else ())
+        shutil.copytree(ROOT / top, folder / top, ignore=leave)
+    for top in TOPS:
+        (folder / "perfmodel" / top).symlink_to(Path("..", top))
+    return folder
+
+
+def run(core: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run Python on that copy and the libraries; `-S` leaves out what is installed for editing."""
+    paths = os.pathsep.join([str(core), *{sysconfig.get_path(one) for one in LIBRARIES}])
+    environment = {**os.environ, "PYTHONPATH": paths, "PERFMODEL_JIT": "never"}
+    return subprocess.run(
+        [sys.executable, "-S", *words],
+        cwd=core,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_commands_of_the_core_work_without_the_wings(core: Path) -> None:
+    for line in COMMANDS.strip().splitlines():
+        done = run(core, "-m", "perfmodel", *line.split())
+        assert done.returncode == 0, f"{line}: {done.stderr}"
+        assert "Traceback" not in done.stderr
+        if line == "--help":
+            assert "sweep" in done.stdout
+            assert "simulate" not in done.stdout
+
+
+def test_functions_of_the_core_work_without_the_wings(core: Path) -> None:
+    done = run(core, "-c", FUNCTIONS)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "wing 'workloads'" in done.stdout
+
+
+def test_an_option_that_needs_a_wing_says_which(core: Path) -> None:
+    words = (
+        "serve --model llama-3.1-8b --hardware dgx-h100 --tp 1 --isl 512 --osl 64 --concurrency 8 "
+        "--timeline passes.json"
+    )
+    done = run(core, "-m", "perfmodel", *words.split())
+    assert done.returncode == 2
+    assert "needs the wing 'report'" in done.stderr
+
+
+def test_every_test_of_a_wing_is_found_by_its_folder() -> None:
+    found = {wing_of(path) for path in (ROOT / "tests").rglob("test_*.py")}
+    assert found >= {CORE, *WINGS}
+    assert wing_of(ROOT / "tests/kernels/step/test_memory.py") == CORE
+    assert wing_of(ROOT / "tests/cli/test_wafer.py") == "wafer"
