@@ -11,10 +11,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 LOOP, WAVE, BIDIRECTIONAL, TABLE = "loop", "wave", "bidirectional", "table"
 """Where chunk c of p stages lies: on stage c mod p; up and down the stages in turn (a V is one
@@ -186,4 +186,6 @@ PLAIN, CHUNKED = "1f1b", "interleaved"
 @functools.cache
 def schedule_facts(fact: str) -> NDArray[Any]:
     """Return a fact of all schedules, a field or property of `Schedule`, by their numbers."""
+    import numpy as np
+
     return np.array([getattr(item, fact) for item in SCHEDULE_FACTS.values()])

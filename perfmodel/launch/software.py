@@ -9,12 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import DataError, FormatError, StrategyError, did_you_mean
 from perfmodel.base.files import read_text
 from perfmodel.base.provenance import record_of
-from perfmodel.base.table import Table
 from perfmodel.base.units import format_gib, format_time
 from perfmodel.kernels.variables import RATE
 from perfmodel.launch.describe import Launch, settled
@@ -23,6 +22,9 @@ from perfmodel.launch.text import format_comment, format_toml, format_yaml
 from perfmodel.model.record import model_from_record
 from perfmodel.software.framework import FRAMEWORKS, framework_of_record, load_framework
 from perfmodel.strategy.fields import FIELDS
+
+if TYPE_CHECKING:
+    from perfmodel.base.table import Table
 
 MODULES: Mapping[str, str] = {
     "megatron": "megatron",

@@ -16,8 +16,8 @@ from tests.data import BENCHMARKS, ROOT
 pytestmark = pytest.mark.skipif(
     not (ROOT / "perfmodel").is_dir(), reason="an installed package has no sources beside the tests"
 )
-LINES = {"core": 81_100, "workloads": 39_500, "wafer": 19_100, "measured": 9_300, "report": 8_700}
-FILES = 770
+LINES = {"core": 81_100, "workloads": 39_500, "wafer": 19_100, "measured": 9_300, "report": 8_720}
+FILES = 771
 ARROWS = 172
 CIRCLES = 9
 OPTIONS_BY_HAND = 58

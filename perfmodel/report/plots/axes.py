@@ -13,7 +13,7 @@ from perfmodel.base.columns import Floats
 from perfmodel.base.figures import LETTER, SMALL
 from perfmodel.base.table import Table
 from perfmodel.base.units import GIB
-from perfmodel.report.plots.figure import Axis, Text
+from perfmodel.report.plots.marks import Axis, Text
 from perfmodel.store.results import as_table
 from perfmodel.store.subject import subject_of
 from perfmodel.wafer.result_subject import SUBJECT as WAFER

@@ -12,7 +12,8 @@ from perfmodel.base.figures import INK
 from perfmodel.base.table import Table
 from perfmodel.kernels.variables import MEMORY_COMPONENTS, RATE
 from perfmodel.report.plots.axes import category_axis, number_axis, short_number
-from perfmodel.report.plots.figure import Axis, Bars, Line, Mark, Panel, Paper, Plot, Text
+from perfmodel.report.plots.figure import Plot
+from perfmodel.report.plots.marks import Axis, Bars, Line, Mark, Panel, Paper, Text
 from perfmodel.report.plots.names import full_name, in_common, names_of, picked
 from perfmodel.report.plots.parts import CAPACITY, MEMORY, TIMES, Whole
 from perfmodel.store.results import best_of_each, best_rows, rows

@@ -25,7 +25,7 @@ from perfmodel.base.figures import (
     ink_on,
     shade,
 )
-from perfmodel.report.plots.figure import (
+from perfmodel.report.plots.marks import (
     Axis,
     Band,
     Bars,

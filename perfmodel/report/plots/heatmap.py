@@ -19,7 +19,8 @@ from perfmodel.report.plots.axes import (
     text_size,
     variable_axis,
 )
-from perfmodel.report.plots.figure import Cells, Panel, Paper, Plot
+from perfmodel.report.plots.figure import Plot
+from perfmodel.report.plots.marks import Cells, Panel, Paper
 from perfmodel.store.results import LARGER_IS_BETTER, column, select, shape_of
 from perfmodel.store.subject import SERVING, TRAINING, subject_of
 from perfmodel.wafer.result_subject import SUBJECT as WAFER

@@ -103,7 +103,7 @@ def plot(
     >>> from perfmodel import plot
     >>> plot("sweep.nc", "pareto", x="memory_total").save("pareto.svg")  # doctest: +SKIP
     """
-    from perfmodel.report.plots.figure import paper_of
+    from perfmodel.report.plots.marks import paper_of
 
     if kind not in KINDS:
         raise DataError(f"no figure '{kind}'{did_you_mean(kind, KINDS)}")

@@ -11,7 +11,8 @@ from perfmodel.base.errors import DataError
 from perfmodel.base.table import Table
 from perfmodel.kernels.variables import RATE
 from perfmodel.report.plots.axes import Wanted, inner_size, placed, variable_axis
-from perfmodel.report.plots.figure import Line, Panel, Paper, Plot, Points
+from perfmodel.report.plots.figure import Plot
+from perfmodel.report.plots.marks import Line, Panel, Paper, Points
 from perfmodel.report.plots.names import full_name, groups_of
 from perfmodel.store.results import LARGER_IS_BETTER, column, front_among, rows, select
 from perfmodel.store.subject import SERVING, TRAINING, subject_of

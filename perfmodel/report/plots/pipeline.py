@@ -12,7 +12,8 @@ from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.base.table import Table
 from perfmodel.kernels.variables import RATE
 from perfmodel.report.plots.axes import category_axis, inner_size, number_axis, text_size
-from perfmodel.report.plots.figure import Bars, Panel, Paper, Plot
+from perfmodel.report.plots.figure import Plot
+from perfmodel.report.plots.marks import Bars, Panel, Paper
 from perfmodel.report.plots.names import picked
 
 MOST = 20_000

@@ -16,7 +16,8 @@ from perfmodel.base.table import Table
 from perfmodel.base.units import format_si
 from perfmodel.kernels.variables import RATE
 from perfmodel.report.plots.axes import Wanted, inner_size, log_ticks, placed
-from perfmodel.report.plots.figure import Axis, Line, Panel, Paper, Plot, Points, Text
+from perfmodel.report.plots.figure import Plot
+from perfmodel.report.plots.marks import Axis, Line, Panel, Paper, Points, Text
 from perfmodel.report.plots.names import picked
 
 if TYPE_CHECKING:

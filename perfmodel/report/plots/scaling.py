@@ -12,7 +12,8 @@ from perfmodel.base.figures import GREY, MARKERS, PALETTE
 from perfmodel.base.table import Table
 from perfmodel.kernels.variables import RATE
 from perfmodel.report.plots.axes import Wanted, inner_size, number_axis, placed
-from perfmodel.report.plots.figure import Axis, Line, Panel, Paper, Plot, Points
+from perfmodel.report.plots.figure import Plot
+from perfmodel.report.plots.marks import Axis, Line, Panel, Paper, Points
 from perfmodel.report.plots.names import full_name
 from perfmodel.store.results import GROUPS, scaling
 from perfmodel.store.subject import TRAINING

@@ -12,7 +12,8 @@ from perfmodel.base.figures import BLUE, INK, ORANGE, PURPLE
 from perfmodel.base.files import SETTINGS, parse_json, read_text, user_path
 from perfmodel.base.table import Table
 from perfmodel.report.plots.axes import category_axis, number_axis
-from perfmodel.report.plots.figure import Bars, Line, Panel, Paper, Plot
+from perfmodel.report.plots.figure import Plot
+from perfmodel.report.plots.marks import Bars, Line, Panel, Paper
 
 NEEDED = ("parameter", "low_change", "high_change")
 TOP = 12

@@ -15,9 +15,9 @@ import numpy as np
 
 from perfmodel._version import __version__
 from perfmodel.base.table import Table
-from perfmodel.report.build import page_html
 from perfmodel.report.document import PICTURES, NothingSelected, document
 from perfmodel.report.packing import EFFORT
+from perfmodel.report.page_text import page_html
 from perfmodel.report.rows import population_of
 from perfmodel.report.server.question import SERVING, ControlError, Question, blamed_on
 

@@ -13,7 +13,7 @@ from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.base.table import Table
 from perfmodel.report.packing import codes, packed
 from perfmodel.report.plots.axes import category_axis
-from perfmodel.report.plots.figure import described_axis
+from perfmodel.report.plots.marks import described_axis
 from perfmodel.report.timelines.step import (
     BUBBLE,
     COMPUTE_TIMES,

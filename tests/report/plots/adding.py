@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from perfmodel.report.plots.figure import Bars
+from perfmodel.report.plots.marks import Bars
 
 
 def sums(plot) -> list[float]:

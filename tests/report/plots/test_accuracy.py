@@ -10,7 +10,7 @@ from perfmodel.base.errors import DataError
 from perfmodel.measured.compare import Comparison
 from perfmodel.measured.rows import ComparedRow, Outcome, Skip
 from perfmodel.report.plots.accuracy import MOST_GROUPS, OTHERS
-from perfmodel.report.plots.figure import Line, Points
+from perfmodel.report.plots.marks import Line, Points
 
 
 def comparison(groups: dict[str, list[tuple[float, float]]], by: tuple[str, ...] = ("hardware",)):

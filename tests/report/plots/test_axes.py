@@ -22,7 +22,7 @@ from perfmodel.report.plots.axes import (
     text_size,
     variable_axis,
 )
-from perfmodel.report.plots.figure import Axis
+from perfmodel.report.plots.marks import Axis
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import perfmodel
-from perfmodel.report.plots.figure import Line, Text
+from perfmodel.report.plots.marks import Line, Text
 from perfmodel.store.results import best, best_of_each
 from tests.report.plots.adding import sums
 

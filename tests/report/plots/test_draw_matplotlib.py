@@ -11,7 +11,8 @@ import pytest
 import perfmodel
 from perfmodel.base import figures as style
 from perfmodel.report.plots.draw_matplotlib import draw, split, svg_text
-from perfmodel.report.plots.figure import Axis, Bars, Cells, Panel, Plot, Points
+from perfmodel.report.plots.figure import Plot
+from perfmodel.report.plots.marks import Axis, Bars, Cells, Panel, Points
 from tests.report.plots.test_kinds import EVERY, described
 
 pytest.importorskip("matplotlib", reason="matplotlib (the extra 'plot') is not installed")

@@ -10,7 +10,8 @@ import pytest
 
 import perfmodel
 from perfmodel.base.errors import DataError
-from perfmodel.report.plots.figure import Axis, Cells, Panel, Plot, Points, legend_of
+from perfmodel.report.plots.figure import Plot
+from perfmodel.report.plots.marks import Axis, Cells, Panel, Points, legend_of
 from tests.report.plots.test_kinds import EVERY, described
 
 X = Axis("x_name", "x", "ms", 1e-3)

@@ -10,7 +10,7 @@ import pytest
 import perfmodel
 from perfmodel.base.errors import DataError
 from perfmodel.base.table import Column
-from perfmodel.report.plots.figure import Cells
+from perfmodel.report.plots.marks import Cells
 from perfmodel.store.results import column, select
 
 

@@ -9,8 +9,9 @@ import pytest
 
 import perfmodel
 from perfmodel.base.errors import DataError
-from perfmodel.report.plots.figure import Plot, Text
+from perfmodel.report.plots.figure import Plot
 from perfmodel.report.plots.kinds import KINDS, open_operations
+from perfmodel.report.plots.marks import Text
 
 EVERY = (
     *("pareto", "pareto-served", "pareto-wafer", "breakdown", "breakdown-band"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import perfmodel
-from perfmodel.report.plots.figure import Line, Points
+from perfmodel.report.plots.marks import Line, Points
 from perfmodel.store.results import column, select
 
 

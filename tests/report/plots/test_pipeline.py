@@ -10,7 +10,7 @@ import pytest
 import perfmodel
 from perfmodel.base.errors import DataError
 from perfmodel.report.plots import pipeline
-from perfmodel.report.plots.figure import Bars
+from perfmodel.report.plots.marks import Bars
 
 WHERE = "pp == 2 and recompute == 'full' and hardware == 'dgx-h100'"
 

@@ -6,7 +6,7 @@ import pytest
 
 import perfmodel
 from perfmodel.base.errors import DataError
-from perfmodel.report.plots.figure import Line, Points
+from perfmodel.report.plots.marks import Line, Points
 from perfmodel.store.results import best
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import perfmodel
-from perfmodel.report.plots.figure import Line, Points
+from perfmodel.report.plots.marks import Line, Points
 from perfmodel.store.results import scaling
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import perfmodel
 from perfmodel.base.errors import DataError
-from perfmodel.report.plots.figure import Bars
+from perfmodel.report.plots.marks import Bars
 from perfmodel.report.plots.sensitivity import read_sensitivity
 
 
