@@ -26,7 +26,7 @@ from perfmodel.cli.shared.picked import SWEPT, given_options, pick_options, pick
 from perfmodel.cli.shared.printing import print_json, remark
 from perfmodel.cli.shared.served_launch import SERVERS
 from perfmodel.kernels.variables import RATE
-from perfmodel.launch.software import MODULES
+from perfmodel.launch import MODULES
 from perfmodel.strategy.fields import FIELDS
 
 if TYPE_CHECKING:

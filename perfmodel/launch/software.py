@@ -16,6 +16,7 @@ from perfmodel.base.files import read_text
 from perfmodel.base.provenance import record_of
 from perfmodel.base.units import format_gib, format_time
 from perfmodel.kernels.variables import RATE
+from perfmodel.launch import MODULES
 from perfmodel.launch.describe import Launch, settled
 from perfmodel.launch.table import holds, refuse
 from perfmodel.launch.text import format_comment, format_toml, format_yaml
@@ -25,16 +26,6 @@ from perfmodel.strategy.fields import FIELDS
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
-
-MODULES: Mapping[str, str] = {
-    "megatron": "megatron",
-    "megatron-bridge": "megatron_bridge",
-    "torchtitan": "torchtitan",
-    "maxtext": "maxtext",
-    "deepspeed": "deepspeed",
-    "primus": "primus",
-}
-"""Name on the command line -> module of this package."""
 
 READERS: Mapping[str, str] = {"nemo": "nemo", "nanotron": "nanotron"}
 """The same for software whose files are read only."""
