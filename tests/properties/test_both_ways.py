@@ -30,11 +30,11 @@ KEPT = 12  # calls of each kernel
 ULPS = 2
 # What is compared of kernels that return memory nobody has written yet; of others, everything.
 WRITTEN: dict[str, tuple[str, ...]] = {
-    "astra.machine._new_work": (),
-    "astra.machine_state.grown": (),
-    "astra.machine_state.new_state": (),
+    "workloads.astra.machine._new_work": (),
+    "workloads.astra.machine_state.grown": (),
+    "workloads.astra.machine_state.new_state": (),
     "pipeline.events.new_run": (),
-    "trace.contention.new_sharing": (),
+    "workloads.trace.contention.new_sharing": (),
 }
 
 
