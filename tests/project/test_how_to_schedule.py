@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from tests.data import ROOT
 from tests.how_to import follow, run_perfmodel
+
+pytestmark = pytest.mark.skipif(
+    not (ROOT / "perfmodel").is_dir(), reason="an installed package has no sources beside the tests"
+)
 
 RUN = (
     *("project", "--model", "llama-3.1-8b", "--hardware", "dgx-h100", "--devices", "8"),
