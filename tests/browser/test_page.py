@@ -210,10 +210,12 @@ def test_pipelines_are_drawn_for_the_best(report, watch):
     section = page.page.get_by_role("region", name="Pipeline of one step")
     section.scroll_into_view_if_needed()
     canvas = section.locator("canvas")
-    page.until("Boolean(document.querySelector('canvas[role=img]')?.getAttribute('aria-label'))")
+    # Other canvases may be drawn before this one, which is drawn once it is in view.
+    section.locator("canvas[role=img][aria-label]").first.wait_for()
     assert "passes in" in canvas.get_attribute("aria-label")
     assert section.get_by_role("button", pressed=True).count() == 1
     section.get_by_text("Stages as a table").click()
+    section.locator("table tbody tr").first.wait_for()  # visible once the details are open
     assert section.locator("table tbody tr").count() >= 1
 
 
