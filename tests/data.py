@@ -22,6 +22,10 @@ PYPROJECT = ROOT / "pyproject.toml"
 
 SHARED = ROOT.parent / "shared/data"
 MISSING = "the development data are not beside this checkout"
+in_repository = pytest.mark.skipif(
+    not (ROOT / "perfmodel").is_dir(), reason="an installed package has no sources beside the tests"
+)
+"""Mark of tests that read or copy the sources."""
 NO_BENCHMARKS = "an installed package has no benchmarks"
 NO_DOCUMENTS = "an installed package has no documents"
 TRAINING_RUNS = SHARED / "e2e/dev_training_runs.csv"

@@ -6,9 +6,9 @@ import functools
 import re
 from pathlib import Path
 
+from perfmodel.base.wings import WINGS as WINGS
 from tests.data import ROOT
 
-WINGS = ("workloads", "wafer", "measured", "report")
 CORE, SEVERAL = "core", "several"
 IMPORTED = re.compile(rf"perfmodel\.(?:cli\.|kernels\.)?({'|'.join(WINGS)})\b")
 

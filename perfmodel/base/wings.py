@@ -29,7 +29,7 @@ def contributions(module: str, package: str = "perfmodel") -> tuple[ModuleType, 
     Parameters
     ----------
     module : str
-        Name within the wing, as "subject".
+        Name within the wing, as "result_subject".
     package : str
         Where the wings' folders are: "perfmodel", or "perfmodel.cli".
     """

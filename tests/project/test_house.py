@@ -11,11 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.data import BENCHMARKS, ROOT
+from tests.data import BENCHMARKS, ROOT, in_repository
 
-pytestmark = pytest.mark.skipif(
-    not (ROOT / "perfmodel").is_dir(), reason="an installed package has no sources beside the tests"
-)
+pytestmark = in_repository
 LINES = {"core": 81_100, "workloads": 39_500, "wafer": 19_100, "measured": 9_300, "report": 8_720}
 FILES = 771
 ARROWS = 172

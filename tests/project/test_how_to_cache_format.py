@@ -3,60 +3,28 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.data import DOCS, NO_DOCUMENTS, ROOT
+from tests.data import in_repository
+from tests.how_to import copy_sources, follow, run_python
 
-FENCE = re.compile(r'^```\w+ title="([^"]+)"(?: after="([^"]+)")?\n(.*?)^```$', re.M | re.S)
-FOLDERS = ("kernels", "cli", "hwprofiles")
-
-
-def apply_page(page: str, tree: Path) -> set[str]:
-    """Put a page's blocks where they say, and return the files that they change."""
-    text = (DOCS / "how-to" / page).read_text(encoding="utf-8")
-    changed = set()
-    for name, after, block in FENCE.findall(text):
-        path = tree / name
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-        at = len(lines)
-        if after:
-            at = 1 + next(i for i, line in enumerate(lines) if line.strip() == after)
-        lines[at:at] = [block]
-        path.write_text("".join(lines), encoding="utf-8")
-        changed.add(name)
-    return changed
+pytestmark = in_repository
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A copy of the sources."""
-    if not DOCS.is_dir() or not (ROOT / "perfmodel/kernels").is_symlink():
-        pytest.skip(NO_DOCUMENTS)
-    unwanted = shutil.ignore_patterns("__pycache__", "samples")
-    for name in ("perfmodel", *FOLDERS):
-        shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=unwanted)
-    return tmp_path
+    return copy_sources(tmp_path)
 
 
 def serve(tree: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Serve Llama-3.1-8B with the copy of the sources, without compiling."""
     model = ("--model", "llama-3.1-8b", "--hardware", "dgx-h100", "--tp", "1")
     load = ("--isl", "256", "--osl", "2", "--concurrency", "2")
-    return subprocess.run(
-        [sys.executable, "-m", "perfmodel", "serve", *model, *load, "--json", *options],
-        cwd=tree,
-        env={**os.environ, "PERFMODEL_JIT": "never", "PYTHONPATH": str(tree)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_python(tree, "-m", "perfmodel", "serve", *model, *load, "--json", *options)
 
 
 def answer(tree: Path, *options: str) -> dict[str, float]:
@@ -66,7 +34,7 @@ def answer(tree: Path, *options: str) -> dict[str, float]:
 
 
 def test_a_cache_format_takes_at_most_three_source_files(tree: Path):
-    assert 1 <= len(apply_page("add-a-cache-format.md", tree)) <= 3
+    assert 1 <= len(follow("add-a-cache-format.md", tree)) <= 3
     found = {name: answer(tree, "--kv-precision", name) for name in ("bf16", "kivi4")}
     assert found["kivi4"]["kv_bytes_per_token"] == 0.3125 * found["bf16"]["kv_bytes_per_token"]
     times = {name: it["attention_time"] for name, it in found.items()}
@@ -88,7 +56,7 @@ def test_a_cache_format_without_a_rule_is_refused(tree: Path):
 
 def test_an_engine_s_feature_takes_at_most_three_source_files(tree: Path):
     before = answer(tree)["other_time"]
-    assert 1 <= len(apply_page("add-an-engine-feature.md", tree)) <= 3
+    assert 1 <= len(follow("add-an-engine-feature.md", tree)) <= 3
     without = answer(tree, "--set", "software.sampling_time=0")["other_time"]
     assert without == before
     assert answer(tree)["other_time"] > before

@@ -8,12 +8,10 @@ import re
 import pytest
 
 from perfmodel.kernels.variables import TIME_COMPONENTS
-from tests.data import ROOT
-from tests.how_to import follow, run_perfmodel
+from tests.data import in_repository
+from tests.how_to import copy_sources, follow, run_perfmodel
 
-pytestmark = pytest.mark.skipif(
-    not (ROOT / "perfmodel").is_dir(), reason="an installed package has no sources beside the tests"
-)
+pytestmark = in_repository
 
 RUN = (
     *("--model", "llama-3.1-8b", "--hardware", "dgx-h100", "--devices", "8"),
@@ -22,7 +20,7 @@ RUN = (
 
 
 def test_a_component_takes_four_source_files(tmp_path):
-    assert len(follow("add-a-component-of-time.md", tmp_path)) <= 4
+    assert len(follow("add-a-component-of-time.md", copy_sources(tmp_path))) <= 4
     found = json.loads(run_perfmodel(tmp_path, "project", *RUN, "--json"))
     assert found["units"]["clip_time"] == "s"
     assert 0.0 < found["clip_time"] < found["optimizer_time"]

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 
-import pytest
+from tests.data import in_repository
+from tests.how_to import copy_sources, follow, run_perfmodel
 
-from tests.data import ROOT
-from tests.how_to import follow, run_perfmodel
-
-pytestmark = pytest.mark.skipif(
-    not (ROOT / "perfmodel").is_dir(), reason="an installed package has no sources beside the tests"
-)
+pytestmark = in_repository
 
 RUN = (
     *("project", "--model", "llama-3.1-8b", "--hardware", "dgx-h100", "--devices", "8"),
@@ -20,7 +16,7 @@ RUN = (
 
 
 def test_a_schedule_takes_two_source_files(tmp_path):
-    assert len(follow("add-a-schedule.md", tmp_path)) <= 2
+    assert len(follow("add-a-schedule.md", copy_sources(tmp_path))) <= 2
     found, plain = (
         json.loads(run_perfmodel(tmp_path, *RUN, "--schedule", name))
         for name in ("1f1b_ahead", "1f1b")

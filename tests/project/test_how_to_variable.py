@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-from tests.data import ROOT
+from tests.data import DOCS, in_repository
+from tests.how_to import copy_sources, follow, run_python
 
-pytestmark = pytest.mark.skipif(
-    not (ROOT / "perfmodel").is_dir(), reason="an installed package has no sources beside the tests"
-)
-
-ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "how-to" / "add-a-result-variable.md"
-BLOCK = re.compile(r'^```python title="([^"\n]+)"(?: after="([^"\n]+)")?\n(.*?)^```$', re.M | re.S)
+pytestmark = in_repository
+PAGE = "add-a-result-variable.md"
 PROGRAM = """
 import json, sys
 from perfmodel.cli.main import cli
@@ -40,43 +30,10 @@ cli.main(["best", path, "--where", "bubble_fraction < 0.9", "--json"], standalon
 """
 
 
-@pytest.fixture
-def tree(tmp_path):
-    """A copy of the source files, with the folders that ship inside the package."""
-    skip = shutil.ignore_patterns("__pycache__", "*.nbi", "*.nbc")
-    for name in ("perfmodel", "kernels", "cli", "hwprofiles"):
-        shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=skip)
-    assert (tmp_path / "perfmodel" / "kernels").is_symlink()
-    return tmp_path
-
-
-def follow(page: str, tree: Path) -> set[str]:
-    """Do to a tree what the blocks of a page say; return the files that were touched."""
-    touched = set()
-    for title, after, text in BLOCK.findall(page):
-        path = tree / title
-        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-        at = len(lines)
-        if after:
-            at = [line.strip() for line in lines].index(after) + 1
-        path.write_text("".join([*lines[:at], text, *lines[at:]]))
-        touched.add(title)
-    return touched
-
-
-def test_a_variable_takes_two_source_files(tree):
-    page = PAGE.read_text()
-    assert len(page.splitlines()) <= 45
-    assert len(follow(page, tree)) <= 2
-    environment = {**os.environ, "PYTHONPATH": str(tree), "PERFMODEL_JIT": "never"}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tree / "out.nc")],
-        cwd=tree,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+def test_a_variable_takes_two_source_files(tmp_path):
+    assert len((DOCS / "how-to" / PAGE).read_text(encoding="utf-8").splitlines()) <= 45
+    assert len(follow(PAGE, copy_sources(tmp_path))) <= 2
+    done = run_python(tmp_path, "-c", PROGRAM, str(tmp_path / "out.nc"))
     assert not done.returncode, done.stderr
     first, _, best = done.stdout.partition("\nFOUND ")[2].partition("\n")
     found = json.loads(first)

@@ -12,11 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.data import ROOT
+from tests.data import ROOT, in_repository
 
-pytestmark = pytest.mark.skipif(
-    not (ROOT / "perfmodel").is_dir(), reason="an installed package has no sources beside the tests"
-)
+pytestmark = in_repository
 
 TESTS = ROOT / "tests"
 TOPS = ("cli", "hwprofiles", "kernels", "benchmarks")

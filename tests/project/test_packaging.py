@@ -15,11 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.data import ROOT
-
-in_repository = pytest.mark.skipif(
-    not (ROOT / "perfmodel").is_dir(), reason="the tests run outside the repository"
-)
+from tests.data import ROOT, in_repository
 
 
 def setuptools_table() -> dict[str, Any]:

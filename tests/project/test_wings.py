@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
 
-from tests.data import ROOT
+from tests.data import ROOT, in_repository
+from tests.how_to import copy_sources, run_python
 from tests.wings import CORE, WINGS, wing_of
 
-pytestmark = pytest.mark.skipif(
-    not (ROOT / "perfmodel").is_dir(), reason="an installed package has no sources beside the tests"
-)
-LIBRARIES = ("purelib", "platlib")
-TOPS = ("kernels", "hwprofiles", "cli")
+pytestmark = in_repository
 STRATEGY = (
     "--model llama-3.1-8b --hardware dgx-h100 --devices 8 --tp 2 --global-batch 16 --seq-len 4096"
 )
@@ -62,32 +54,12 @@ except perfmodel.PerfModelError as error:
 @pytest.fixture(scope="module")
 def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a copy of the tree without the wings."""
-    folder = tmp_path_factory.mktemp("core")
-    for top in ("perfmodel", *TOPS):
-        leave = shutil.ignore_patterns("__pycache__", *WINGS, *TOPS if top == "perfmodel" else ())
-        shutil.copytree(ROOT / top, folder / top, ignore=leave)
-    for top in TOPS:
-        (folder / "perfmodel" / top).symlink_to(Path("..", top))
-    return folder
-
-
-def run(core: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run Python on that copy and the libraries; `-S` leaves out what is installed for editing."""
-    paths = os.pathsep.join([str(core), *{sysconfig.get_path(one) for one in LIBRARIES}])
-    environment = {**os.environ, "PYTHONPATH": paths, "PERFMODEL_JIT": "never"}
-    return subprocess.run(
-        [sys.executable, "-S", *words],
-        cwd=core,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return copy_sources(tmp_path_factory.mktemp("core"), *WINGS)
 
 
 def test_commands_of_the_core_work_without_the_wings(core: Path) -> None:
     for line in COMMANDS.strip().splitlines():
-        done = run(core, "-m", "perfmodel", *line.split())
+        done = run_python(core, "-m", "perfmodel", *line.split())
         assert done.returncode == 0, f"{line}: {done.stderr}"
         assert "Traceback" not in done.stderr
         if line == "--help":
@@ -96,7 +68,7 @@ def test_commands_of_the_core_work_without_the_wings(core: Path) -> None:
 
 
 def test_functions_of_the_core_work_without_the_wings(core: Path) -> None:
-    done = run(core, "-c", FUNCTIONS)
+    done = run_python(core, "-c", FUNCTIONS)
     assert (done.returncode, done.stderr) == (0, "")
     assert "wing 'workloads'" in done.stdout
 
@@ -106,7 +78,7 @@ def test_an_option_that_needs_a_wing_says_which(core: Path) -> None:
         "serve --model llama-3.1-8b --hardware dgx-h100 --tp 1 --isl 512 --osl 64 --concurrency 8 "
         "--timeline passes.json"
     )
-    done = run(core, "-m", "perfmodel", *words.split())
+    done = run_python(core, "-m", "perfmodel", *words.split())
     assert done.returncode == 2
     assert "needs the wing 'report'" in done.stderr
 
