@@ -27,18 +27,13 @@ from perfmodel.operations.operations import (
 from perfmodel.operations.parts import Part
 from perfmodel.operations.priced import Priced
 from perfmodel.software.framework import Framework, load_framework
-from perfmodel.strategy.grid import StrategyGrid, batches_of
-from perfmodel.strategy.rules import STATUS_REASONS, VALID
+from perfmodel.strategy.grid import VALID, StrategyGrid, batches_of
+from perfmodel.strategy.rules import STATUS_REASONS
 from perfmodel.training.part_table import price_parts
-from perfmodel.training.project import (
-    Workload,
-    framework_of_run,
-    layer_columns,
-    placement_of,
-    project_grid,
-)
+from perfmodel.training.project import framework_of_run, project_grid
 from perfmodel.training.recomputed import recomputed_of
 from perfmodel.training.schedule import held_parts, stage_compositions
+from perfmodel.training.workload import Workload, layer_columns, placement_of
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

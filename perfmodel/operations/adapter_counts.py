@@ -11,9 +11,8 @@ import numpy as np
 
 from perfmodel.model.adapters import AdapterSpec, of_experts
 from perfmodel.model.build import LayerSpec, ModelSpec
-from perfmodel.operations.adapters import MARK
+from perfmodel.operations.adapters import MARK, AdaptedList
 from perfmodel.operations.layer_block import add_layer
-from perfmodel.operations.operation_list import OperationList
 from perfmodel.operations.operations import LAYER_KEY_FIELDS, Gemm, LayerKeys, Machine, Operation
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.fields import FIELD_BY_NAME
@@ -78,6 +77,6 @@ def _one_token(model: ModelSpec, layer: LayerSpec, adapters: AdapterSpec) -> lis
     plain = load_framework(
         "megatron", grouped_gemm=True, expert_dispatch="all_to_all", capacity_factor=0.0
     )
-    ops = OperationList(LayerKeys(columns), plain, Machine(), adapters)
+    ops = AdaptedList(LayerKeys(columns), plain, Machine(), adapters)
     add_layer(ops, model, layer)
     return ops.operations

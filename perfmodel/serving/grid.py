@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.columns import Floats, Integers
+from perfmodel.base.columns import Floats, Integers, distinct_keys
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.notebook import facts_html
 from perfmodel.serving.fields import (
@@ -24,7 +24,6 @@ from perfmodel.serving.fields import (
 )
 from perfmodel.serving.layouts import LAYOUT_FIELDS, Layouts
 from perfmodel.serving.rules import deployment_devices, prefill_columns
-from perfmodel.strategy.distinct import distinct_keys
 from perfmodel.strategy.grid import Fields, decode
 
 if TYPE_CHECKING:

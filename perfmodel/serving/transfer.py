@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.base.columns import Floats, Integers
+from perfmodel.base.columns import Floats, Integers, distinct_keys
 from perfmodel.model.spec import ModelSpec
 from perfmodel.model.state import sequence_state
 from perfmodel.serving.layouts import KV_FORMATS
 from perfmodel.serving.rules import prefill_columns
-from perfmodel.strategy.distinct import distinct_keys
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

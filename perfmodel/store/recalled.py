@@ -15,7 +15,8 @@ from perfmodel.base.pipelines import TABLE
 from perfmodel.base.provenance import record_of
 from perfmodel.model.record import model_from_record
 from perfmodel.strategy.fields import FIELDS
-from perfmodel.strategy.rules import STATUS_REASONS, VALID
+from perfmodel.strategy.grid import VALID
+from perfmodel.strategy.rules import STATUS_REASONS
 
 if TYPE_CHECKING:
     from perfmodel.compute.routing import Routing

@@ -13,8 +13,8 @@ from perfmodel.software.facts import Run
 from perfmodel.software.framework import Framework, as_run, load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.strategy.fields import FIELD_BY_NAME, HABITS
-from perfmodel.strategy.grid import batches_of
-from perfmodel.strategy.rules import STATUS_NAMES, STATUS_REASONS, VALID, head_counts
+from perfmodel.strategy.grid import VALID, batches_of
+from perfmodel.strategy.rules import STATUS_NAMES, STATUS_REASONS, head_counts
 
 if TYPE_CHECKING:
     from perfmodel.model.build import ModelSpec

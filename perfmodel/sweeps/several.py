@@ -14,8 +14,7 @@ from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.enumerate import enumerate_strategies
-from perfmodel.strategy.grid import axis_values
-from perfmodel.strategy.rules import VALID
+from perfmodel.strategy.grid import VALID, axis_values
 from perfmodel.sweeps.sweep import Problem, hardware_rows, result_bytes, sweep_problems
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from perfmodel.operations.priced import Priced, column_of
 from perfmodel.operations.pricing import price_operations
 from perfmodel.operations.uncertainty import kernel_class
 from perfmodel.software.framework import Framework
-from perfmodel.training.adapters import parameters_of
-from perfmodel.training.memory import part_memory
+from perfmodel.training.memory import parameters_of, part_memory
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

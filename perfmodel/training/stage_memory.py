@@ -11,16 +11,10 @@ from numpy.typing import NDArray
 from perfmodel.kernels.variables import MEMORY_COMPONENTS
 from perfmodel.model.build import ModelSpec
 from perfmodel.software.framework import Framework
-from perfmodel.strategy.families import Families
-from perfmodel.strategy.grid import StrategyGrid
-from perfmodel.training.project import (
-    Workload,
-    closing_settings,
-    framework_of_run,
-    key_tables,
-    laid_out,
-)
+from perfmodel.strategy.grid import Families, StrategyGrid
+from perfmodel.training.project import closing_settings, framework_of_run, key_tables, laid_out
 from perfmodel.training.scheduled import pipeline_waits
+from perfmodel.training.workload import Workload
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

@@ -11,8 +11,9 @@ from perfmodel.model.build import ModelSpec
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.grid import StrategyGrid, batches_of
 from perfmodel.strategy.pipelines import Pipeline, named_pipeline
-from perfmodel.training.project import Workload, closing_settings, key_tables, laid_out
+from perfmodel.training.project import closing_settings, key_tables, laid_out
 from perfmodel.training.scheduled import chunks_of, groups_of, prices_of, sends_are_hidden
+from perfmodel.training.workload import Workload
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

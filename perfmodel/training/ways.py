@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.base.columns import Integers
+from perfmodel.base.columns import Integers, distinct_keys
 from perfmodel.base.pipelines import BIDIRECTIONAL, schedule_facts
 from perfmodel.model.build import ModelSpec
-from perfmodel.strategy.distinct import distinct_keys
 from perfmodel.strategy.factors import Space
 from perfmodel.strategy.fields import RECOMPUTE_METHODS
 from perfmodel.training.best_layout import BEST

@@ -31,7 +31,7 @@ from perfmodel.strategy.mapping import (
 )
 from perfmodel.strategy.rules import STATUS_NAMES
 from perfmodel.sweeps.kept import sweep
-from perfmodel.training.project import layer_columns
+from perfmodel.training.workload import layer_columns
 
 SMALL = list(itertools.product([1, 2, 3], repeat=4))
 DEFAULT, PIPELINE_INSIDE = "tensor-context-data-pipeline", "tensor-context-pipeline-data"

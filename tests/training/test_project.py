@@ -22,11 +22,12 @@ def test_bubble_of_uniform_stages(p, m, v, small_dense, h100, grid_of):
     """
     from perfmodel.kernels.variables import STEP_VARIABLES
     from perfmodel.training import project as training
+    from perfmodel.training.workload import Workload
     from perfmodel.training import schedule
 
     model = replace(small_dense, layers=small_dense.layers * 2)
     grid = grid_of(model, pipeline_parallel=p, virtual_pipeline=v, micro_batches=m)
-    work = training.Workload(model, grid)
+    work = Workload(model, grid)
     kinds = [part.kind for part in model_parts(model)]
     table = schedule.stage_table(model, [(p, v, "loop", "even", ALL)])
     counts, chunks = table.counts.copy(), table.chunk_counts.copy()

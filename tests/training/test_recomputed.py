@@ -324,7 +324,8 @@ def test_strategies_of_one_sweep_do_not_mix(project, h100, small_dense) -> None:
     """Each is what it is alone, whatever other methods stand beside it."""
     from perfmodel.kernels.variables import STEP_VARIABLES
     from perfmodel.strategy.enumerate import strategies_from_rows
-    from perfmodel.training.project import Workload, project_grid
+    from perfmodel.training.project import project_grid
+    from perfmodel.training.workload import Workload
     from tests.conftest import complete
 
     rows, alone = [], []

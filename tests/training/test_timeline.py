@@ -9,8 +9,9 @@ from perfmodel.kernels.variables import STEP_VARIABLES
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.single import one_strategy
-from perfmodel.training.project import Workload, project_grid
+from perfmodel.training.project import project_grid
 from perfmodel.training.timeline import pipeline_timeline
+from perfmodel.training.workload import Workload
 
 
 @pytest.mark.parametrize("name", ["1f1b", "interleaved", "zb_v", "dualpipe", "hanayo"])

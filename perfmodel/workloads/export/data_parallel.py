@@ -15,7 +15,8 @@ import numpy as np
 
 from perfmodel.network.collectives import COLLECTIVES
 from perfmodel.software.framework import Framework
-from perfmodel.training.project import Workload, closing_settings
+from perfmodel.training.project import closing_settings
+from perfmodel.training.workload import Workload
 from perfmodel.workloads.export.types import (
     COMMUNICATION,
     ProjectedBlock,

@@ -29,15 +29,10 @@ from perfmodel.training.boundary import arrival_gather, sent_bytes
 from perfmodel.training.layout import stage_layout
 from perfmodel.training.memory import shared_table
 from perfmodel.training.part_table import part_table, pass_times, price_parts
-from perfmodel.training.project import (
-    PIPELINE_FIELDS,
-    Workload,
-    framework_of_run,
-    layer_columns,
-    project_grid,
-)
+from perfmodel.training.project import framework_of_run, project_grid
 from perfmodel.training.recomputed import chunk_parts, parts_with, recomputed_of
 from perfmodel.training.scheduled import groups_of
+from perfmodel.training.workload import PIPELINE_FIELDS, Workload, layer_columns
 from perfmodel.workloads.export.data_parallel import stage_data
 from perfmodel.workloads.export.types import (
     COMMUNICATION,
