@@ -145,7 +145,7 @@ def _show_pipeline(
 ) -> None:
     from perfmodel.cli.shared.pipelines import pipeline_document, print_pipeline
     from perfmodel.training.project import framework_of_run
-    from perfmodel.training.timeline import pipeline_timeline
+    from perfmodel.training.stages import pipeline_timeline
 
     model, grid, hardware, software = problem
     found = pipeline_timeline(
@@ -168,7 +168,7 @@ def _explain_memory(
     """Print what every stage holds at every moment, and its components at the peak."""
     from perfmodel.base.units import format_gib
     from perfmodel.cli.shared.tables import print_memory
-    from perfmodel.training.stage_memory import MOMENTS, stage_memories
+    from perfmodel.training.stages import MOMENTS, stage_memories
 
     spec, grid, device, software = problem
     stages = stage_memories(spec, grid, device, software)

@@ -178,7 +178,7 @@ def _parameters(model: ModelSpec) -> dict[str, int]:
 
 def _adapters(model: ModelSpec) -> dict[str, int] | None:
     """Return what is trained beside frozen weights; None where all of them are."""
-    from perfmodel.operations.adapter_counts import adapter_parameters
+    from perfmodel.operations.flops import adapter_parameters
 
     if model.adapters is None:
         return None

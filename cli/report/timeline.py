@@ -348,7 +348,7 @@ def _show_pipeline(
     from perfmodel.kernels.variables import SCHEMA_VERSION
     from perfmodel.report.timelines.pipeline import pipeline_tracks
     from perfmodel.training.project import framework_of_run
-    from perfmodel.training.timeline import pipeline_timeline
+    from perfmodel.training.stages import pipeline_timeline
     from perfmodel.workloads.formats.perfetto import write_timeline
 
     model, grid, device, software = problem

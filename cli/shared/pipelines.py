@@ -11,7 +11,7 @@ import click
 from perfmodel.cli.shared.printing import heading, say, share, table
 
 if TYPE_CHECKING:
-    from perfmodel.training.timeline import PipelineTimeline
+    from perfmodel.training.stages import PipelineTimeline
 
 
 def pipeline_document(found: PipelineTimeline) -> dict[str, Any]:

@@ -31,8 +31,7 @@ from perfmodel.strategy.grid import VALID, StrategyGrid, batches_of
 from perfmodel.strategy.rules import STATUS_REASONS
 from perfmodel.training.part_table import price_parts
 from perfmodel.training.project import framework_of_run, project_grid
-from perfmodel.training.recomputed import recomputed_of
-from perfmodel.training.schedule import held_parts, stage_compositions
+from perfmodel.training.schedule import held_parts, recomputed_of, stage_compositions
 from perfmodel.training.workload import Workload, layer_columns, placement_of
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ import numpy as np
 from perfmodel.compute.stream_catalogue import cross_entropy, embedding, traffic
 from perfmodel.model.build import LayerSpec, ModelSpec, TowerSpec
 from perfmodel.operations.adapters import listed_operations
+from perfmodel.operations.attention_block import tower_tokens
 from perfmodel.operations.layer_block import add_layer, add_norm
 from perfmodel.operations.operation_list import OperationList
 from perfmodel.operations.operations import (
@@ -26,7 +27,6 @@ from perfmodel.operations.operations import (
     Role,
     Stream,
 )
-from perfmodel.operations.towers import tower_tokens
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.fields import RECOMPUTE
 

@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.base.collectives import COLLECTIVES
 from perfmodel.base.columns import Floats
 from perfmodel.base.precisions import FORMATS, QUANTISED
-from perfmodel.compute.narrow_gemm import weight_only_times
+from perfmodel.compute.gemm import weight_only_times
 from perfmodel.compute.stream import quantise_times, stream_times
 from perfmodel.kernels.serving.tables import ATTENTION, COMMUNICATION, MATRICES, OTHER, PARTS
 from perfmodel.network.collectives import collective_times

@@ -20,24 +20,24 @@ from perfmodel.model.pieces import Piece
 from perfmodel.model.recurrence import RecurrenceSpec
 from perfmodel.model.spec import ModelSpec
 from perfmodel.model.tower import TowerSpec
-from perfmodel.operations.adapter_counts import adapter_weights
+from perfmodel.operations.attention_block import encoder_tokens, tower_tokens
+from perfmodel.operations.flops import adapter_weights
 from perfmodel.operations.layer_block import blocks_of
 from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys, Operation, Size
 from perfmodel.operations.parts import BEHIND_LAYERS, Part, padded_vocabulary
-from perfmodel.operations.towers import encoder_tokens, tower_tokens
 from perfmodel.software.framework import Framework
 from perfmodel.software.offload import offloaded_inputs
 from perfmodel.software.recompute import SAVED
 from perfmodel.strategy.grid import RECOMPUTE, columns_from_rows
 from perfmodel.training.activations import Kept, Scope, masks_kept, norms_kept, streams_kept
 from perfmodel.training.adapters import WIDE, frozen_kept
-from perfmodel.training.mixer_activations import (
+from perfmodel.training.block_activations import (
     attention_kept,
     context_working,
     convolution_kept,
+    mlp_kept,
+    recurrence_kept,
 )
-from perfmodel.training.mlp_activations import mlp_kept
-from perfmodel.training.recurrence_activations import recurrence_kept
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,8 @@ from perfmodel.software.framework import Framework, as_run
 from perfmodel.strategy.fields import FIELD_BY_NAME, OFFLOAD_TO
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.training.best_layout import BEST
-from perfmodel.training.boundary import arrival_gather, sent_bytes
 from perfmodel.training.memory import shared_table
-from perfmodel.training.part_table import part_table
+from perfmodel.training.part_table import arrival_gather, part_table, sent_bytes
 from perfmodel.training.scheduled import pipeline_waits
 from perfmodel.training.workload import Workload
 

@@ -17,8 +17,7 @@ from perfmodel.strategy.fields import OFFLOAD, OFFLOAD_TO
 from perfmodel.strategy.grid import Families, StrategyGrid, families_of
 from perfmodel.strategy.mapping import layer_placement
 from perfmodel.training.best_layout import BEST, best_splits
-from perfmodel.training.recomputed import recomputed_of
-from perfmodel.training.schedule import held_parts, stage_table
+from perfmodel.training.schedule import held_parts, recomputed_of, stage_table
 
 if TYPE_CHECKING:
     from perfmodel.kernels.step.tables import KeyTables, Stages

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from perfmodel import load_hardware
-from perfmodel.compute.gemm import gemm_times
-from perfmodel.compute.narrow_gemm import weight_only_times
+from perfmodel.compute.gemm import gemm_times, weight_only_times
 from perfmodel.kernels.serving.tables import ATTENTION, COMMUNICATION, MATRICES, OTHER
 from perfmodel.network.collectives import collective_times
 from perfmodel.operations.operations import Communication, Gemm, Role, Stream

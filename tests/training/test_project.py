@@ -9,7 +9,7 @@ import pytest
 
 from perfmodel.operations.parts import model_parts
 from perfmodel.software.framework import load_framework
-from perfmodel.training.recomputed import ALL
+from perfmodel.training.schedule import ALL
 
 
 @pytest.mark.parametrize("p", [2, 4, 8])
@@ -22,8 +22,8 @@ def test_bubble_of_uniform_stages(p, m, v, small_dense, h100, grid_of):
     """
     from perfmodel.kernels.variables import STEP_VARIABLES
     from perfmodel.training import project as training
-    from perfmodel.training.workload import Workload
     from perfmodel.training import schedule
+    from perfmodel.training.workload import Workload
 
     model = replace(small_dense, layers=small_dense.layers * 2)
     grid = grid_of(model, pipeline_parallel=p, virtual_pipeline=v, micro_batches=m)

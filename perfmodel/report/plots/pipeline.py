@@ -37,7 +37,7 @@ def pipeline_plot(
     """Describe the figure; options as of `perfmodel.plot`."""
     from perfmodel.kernels.pipeline.actions import BACKWARD, INPUT
     from perfmodel.training.project import framework_of_run
-    from perfmodel.training.timeline import pipeline_timeline
+    from perfmodel.training.stages import pipeline_timeline
 
     row, problem, said = picked(table, pick, by, where, everything)
     model, grid, hardware, framework = problem

@@ -26,7 +26,7 @@ from perfmodel.report.timelines.step import (
     StepTimeline,
     step_timeline,
 )
-from perfmodel.training.timeline import PipelineTimeline
+from perfmodel.training.stages import PipelineTimeline
 from perfmodel.workloads.formats.perfetto import Counter, Track
 
 NO_PASS = -1
@@ -57,7 +57,7 @@ def pipeline_tracks(found: PipelineTimeline) -> Iterator[Track | Counter]:
     Parameters
     ----------
     found : PipelineTimeline
-        Of `perfmodel.training.timeline.pipeline_timeline`.
+        Of `perfmodel.training.stages.pipeline_timeline`.
     """
     order, timeline = found.pipeline.order, found.timeline
     for stage, (first, behind) in enumerate(pairwise(order.first.tolist())):

@@ -52,7 +52,7 @@ def _sparse_attention(
 
 
 def _indexer(hardware: Hardware, part: Columns, phase: str, precision: str) -> Evaluated:
-    from perfmodel.compute.indexer import INDEXER_BOUNDS, indexer_times
+    from perfmodel.compute.sparse_attention import INDEXER_BOUNDS, indexer_times
 
     queries, keys = sequence_lengths(part, phase)
     found = indexer_times(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 def stream_kernels() -> Mapping[str, Work]:
     """Return the operations on a tensor: (rows, columns, bytes of an element) -> its work."""
+    from perfmodel.compute.stream import QUANTISATIONS, quantise
     from perfmodel.compute.stream_catalogue import (
         ELEMENTWISE,
         cross_entropy,
@@ -27,7 +28,6 @@ def stream_kernels() -> Mapping[str, Work]:
         norm,
         softmax,
     )
-    from perfmodel.compute.stream_quantise import QUANTISATIONS, quantise
 
     def each(name: str) -> Work:
         return lambda r, c, s: elementwise(name, r * c, s)

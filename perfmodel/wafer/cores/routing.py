@@ -15,8 +15,8 @@ from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import DataError
 from perfmodel.base.files import atomic_path
 from perfmodel.base.memory import check_memory
+from perfmodel.compute.expected_loads import draw_tokens, draw_weights
 from perfmodel.compute.routing import COUNTED, assign, parse_routing
-from perfmodel.compute.token_draws import draw_tokens, draw_weights
 from perfmodel.wafer.cores.setting import CoreSetting
 
 # Which experts the tokens of every layer go to, read from a file or drawn.

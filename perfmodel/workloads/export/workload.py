@@ -25,12 +25,17 @@ from perfmodel.strategy.fields import OFFLOAD
 from perfmodel.strategy.grid import StrategyGrid, batches_of
 from perfmodel.strategy.pipelines import named_pipeline
 from perfmodel.training.best_layout import BEST
-from perfmodel.training.boundary import arrival_gather, sent_bytes
 from perfmodel.training.layout import stage_layout
 from perfmodel.training.memory import shared_table
-from perfmodel.training.part_table import part_table, pass_times, price_parts
+from perfmodel.training.part_table import (
+    arrival_gather,
+    part_table,
+    pass_times,
+    price_parts,
+    sent_bytes,
+)
 from perfmodel.training.project import framework_of_run, project_grid
-from perfmodel.training.recomputed import chunk_parts, parts_with, recomputed_of
+from perfmodel.training.schedule import chunk_parts, parts_with, recomputed_of
 from perfmodel.training.scheduled import groups_of
 from perfmodel.training.workload import PIPELINE_FIELDS, Workload, layer_columns
 from perfmodel.workloads.export.data_parallel import stage_data
