@@ -8,8 +8,7 @@ import pytest
 
 from perfmodel import write_report
 from perfmodel.base.errors import DataError
-from perfmodel.report.build import LARGEST
-from perfmodel.report.page_text import POLICY, page_html, program
+from perfmodel.report.build import LARGEST, POLICY, page_html, program
 
 NASTY = "</script><script>alert(1)</script><!-- '\"&\u2028"
 

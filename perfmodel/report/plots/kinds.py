@@ -51,7 +51,7 @@ KINDS: Mapping[str, Kind] = {
     "roofline": Kind(
         f"{_HERE}.roofline:roofline_plot", ("hardware", *PICK), f"{_HERE}.kinds:open_operations"
     ),
-    "pipeline": Kind(f"{_HERE}.pipeline:pipeline_plot", PICK),
+    "pipeline": Kind("perfmodel.report.timelines.pipeline:pipeline_plot", PICK),
     "sensitivity": Kind(
         f"{_HERE}.sensitivity:sensitivity_plot", ("top",), f"{_HERE}.sensitivity:read_sensitivity"
     ),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import DataError
-from perfmodel.workloads.formats.perfetto import Counter, Track, write_timeline
+from perfmodel.base.timelines import Counter, Track, write_timeline
 from tests.workloads.formats.trace_events import check_events, read_events
 
 
