@@ -26,6 +26,9 @@ ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
     ("report/plots/test_figure.py", "what figures consist of, drawn and written there"): (
         "perfmodel/report/plots/marks.py",
     ),
+    ("report/test_document.py", "the page that a report is, read there as a browser does"): (
+        "perfmodel/report/page_text.py",
+    ),
     ("cli/core/test_completion.py", "what a shell proposes, asked there as a shell asks"): (
         "cli/shared/completions.py",
     ),

@@ -101,7 +101,7 @@ class Plot:
         check_saving(path)
         with atomic_path(path) as temporary:
             if temporary.suffix.lower() == PAGE:
-                from perfmodel.report.build import page_html
+                from perfmodel.report.page_text import page_html
 
                 text = page_html(self.described(), start="single", theme="light")
                 temporary.write_text(text, encoding="utf-8")

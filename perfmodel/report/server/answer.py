@@ -21,9 +21,9 @@ from perfmodel._version import __version__
 from perfmodel.base.table import Table
 from perfmodel.kernels import work
 from perfmodel.kernels._jit import compile_kernels, mode
-from perfmodel.report.build import page_html
 from perfmodel.report.document import PICTURES, NothingSelected, document
 from perfmodel.report.packing import EFFORT
+from perfmodel.report.page_text import page_html
 from perfmodel.report.rows import population_of
 from perfmodel.report.server.question import (
     DEFAULTS,

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from perfmodel.base.errors import PerfModelError, one_line
 from perfmodel.launch.software import MODULES
-from perfmodel.report.build import page_html
+from perfmodel.report.page_text import page_html
 from perfmodel.report.server.answer import Answer, Desk, Superseded, answer_json
 from perfmodel.report.server.question import (
     DEFAULTS,
