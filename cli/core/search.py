@@ -19,7 +19,7 @@ from perfmodel.kernels.variables import RATE, SEARCHED_BY
 
 if TYPE_CHECKING:
     from perfmodel.model.build import ModelSpec
-    from perfmodel.searches.search import SearchResult
+    from perfmodel.sweeps.search import SearchResult
 
 PROVED = {
     "memory": "need more memory than there is",
@@ -77,8 +77,8 @@ def search_command(
 
     Exit codes: 0 done, 1 failure, 2 wrong input, 3 no strategy fits in memory.
     """
-    from perfmodel.searches.search import search_spaces, searched_problems
     from perfmodel.store.files import check_results_path, save_results
+    from perfmodel.sweeps.search import search_spaces, searched_problems
 
     specs, rows, values, software = named(model, reading, hardware, framework, settings, swept)
     if output is not None:

@@ -114,7 +114,7 @@ def size_command(
     """
     from perfmodel.kernels.serving.variables import SCHEMA_VERSION, VARIABLES
     from perfmodel.model.presets import load_model
-    from perfmodel.searches.size import size_deployment
+    from perfmodel.sweeps.size import size_deployment
 
     kept = {name: value for name, value in limits.items() if value is not None}
     if twice := kept.keys() & others.keys():

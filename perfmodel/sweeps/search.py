@@ -15,97 +15,21 @@ stays in the order in which strategies are enumerated.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import DataError
-from perfmodel.base.table import Table
 from perfmodel.kernels.variables import RATE, SEARCHED_BY
-from perfmodel.searches.search_run import SearchRun
 from perfmodel.software.framework import Framework
-from perfmodel.store.results import LARGER_IS_BETTER, Ranked, best, check_top
-from perfmodel.strategy.factors import Space, strategy_space
+from perfmodel.store.results import check_top
+from perfmodel.strategy.factors import strategy_space
+from perfmodel.sweeps.search_run import Searched, SearchResult, SearchRun
 from perfmodel.sweeps.several import combinations, named, none_possible
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
     from perfmodel.model.build import ModelSpec
-
-REASONS = ("memory", "compute", "communication")
-
-
-class Searched(NamedTuple):
-    """One problem of a search: a space of strategies, and the software that runs them."""
-
-    space: Space
-    framework: Framework
-
-
-@dataclass(slots=True)
-class SearchResult:
-    """What a search has found, and how.
-
-    Attributes
-    ----------
-    table : Table or None
-        Results of the best strategies, on all rows of hardware, in the order of their enumeration;
-        None where none fits.
-    possible : int
-        Strategy-device pairs of the whole space.
-    rejected : dict of str to int
-        Impossible strategies by the name of the rule that they break.
-    proved : dict of str to int
-        Pairs that a bound of memory, of compute, or of compute with communication proved away.
-    evaluated : int
-        Pairs that were projected.
-    lacking : dict of str to int
-        Pairs by the hardware that has no matrix rate for their precision.
-    unsettled : int
-        Pairs that were left when the time was over.
-    bound : float or None
-        No unsettled strategy ranks better than this; None where none is left.
-    least_memory : dict of str to float
-        What any strategy needs at least, by hardware [B].
-    seconds : float
-    top : int
-    by : str
-        As searched for.
-    """
-
-    table: Table | None = None
-    possible: int = 0
-    rejected: dict[str, int] = field(default_factory=dict)
-    proved: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
-    evaluated: int = 0
-    lacking: dict[str, int] = field(default_factory=dict)
-    unsettled: int = 0
-    bound: float | None = None
-    least_memory: dict[str, float] = field(default_factory=dict)
-    seconds: float = 0.0
-    top: int = 5
-    by: str = RATE
-
-    @property
-    def strategies(self) -> Ranked:
-        """The best strategies as dictionaries, best first."""
-        return Ranked() if self.table is None else best(self.table, self.top, by=self.by)
-
-    @property
-    def gap(self) -> float:
-        """What the best strategy could still be bettered by, relative to it; 0: proved."""
-        if self.bound is None:
-            return 0.0
-        found = self.strategies
-        if not found:
-            return math.inf
-        value = float(found[0][self.by])
-        return max(
-            0.0,
-            self.bound / value - 1.0 if self.by in LARGER_IS_BETTER else 1.0 - self.bound / value,
-        )
 
 
 def search(

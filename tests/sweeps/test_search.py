@@ -13,9 +13,9 @@ import perfmodel
 from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.model.presets import load_model
-from perfmodel.searches.search import SearchResult, search
 from perfmodel.software.framework import load_framework
 from perfmodel.store.results import best, decide_safely
+from perfmodel.sweeps.search import SearchResult, search
 from perfmodel.sweeps.several import enumerate_problems
 from perfmodel.sweeps.sweep import sweep_problems
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.searches import search_run
-from perfmodel.searches.search import search
-from tests.searches.test_search import PROBLEM, SPACES
+from perfmodel.sweeps import search_run
+from perfmodel.sweeps.search import search
+from tests.sweeps.test_search import PROBLEM, SPACES
 
 NAME = "device counts and kinds, batches, precisions, mappings"
 

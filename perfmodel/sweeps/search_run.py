@@ -1,21 +1,25 @@
-"""A search while it goes on: branches best first, the best so far, and what is settled."""
+"""A search while it goes on: branches best first, the best so far, what is settled; its result."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from perfmodel.base.columns import Integers
 from perfmodel.base.table import Table
+from perfmodel.kernels.variables import RATE
 from perfmodel.operations.priced import matrix_rates
-from perfmodel.searches.search_branch import Branch, Nodes, joined, parts_of
-from perfmodel.store.results import LARGER_IS_BETTER, decide_safely
+from perfmodel.software.framework import Framework
+from perfmodel.store.results import LARGER_IS_BETTER, Ranked, best, decide_safely
 from perfmodel.strategy.enumerate import FREE_AXES
-from perfmodel.strategy.factors import AWAY, LAYERS, OUTER, SHARDING, Away
+from perfmodel.strategy.factors import AWAY, LAYERS, OUTER, SHARDING, Away, Space
 from perfmodel.strategy.grid import StrategyGrid
+from perfmodel.sweeps.search_branch import Branch, Nodes, joined, parts_of
 from perfmodel.sweeps.sweep import Problem, sweep_problems
 from perfmodel.training.bounds import SLACK
 from perfmodel.training.project import check_host, framework_of_run
@@ -23,7 +27,6 @@ from perfmodel.training.ways import distinct_ways
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.searches.search import Searched, SearchResult
 
 BOUNDED = 1 << 14
 """Representatives whose bounds are found in one call, at most."""
@@ -33,6 +36,80 @@ FIRST = 256
 """Of either in the first calls, while nothing good is known yet."""
 TOGETHER, MOST_TOGETHER = 64, 1024
 """Layouts whose turn it is together, at first and later."""
+
+
+REASONS = ("memory", "compute", "communication")
+
+
+class Searched(NamedTuple):
+    """One problem of a search: a space of strategies, and the software that runs them."""
+
+    space: Space
+    framework: Framework
+
+
+@dataclass(slots=True)
+class SearchResult:
+    """What a search has found, and how.
+
+    Attributes
+    ----------
+    table : Table or None
+        Results of the best strategies, on all rows of hardware, in the order of their enumeration;
+        None where none fits.
+    possible : int
+        Strategy-device pairs of the whole space.
+    rejected : dict of str to int
+        Impossible strategies by the name of the rule that they break.
+    proved : dict of str to int
+        Pairs that a bound of memory, of compute, or of compute with communication proved away.
+    evaluated : int
+        Pairs that were projected.
+    lacking : dict of str to int
+        Pairs by the hardware that has no matrix rate for their precision.
+    unsettled : int
+        Pairs that were left when the time was over.
+    bound : float or None
+        No unsettled strategy ranks better than this; None where none is left.
+    least_memory : dict of str to float
+        What any strategy needs at least, by hardware [B].
+    seconds : float
+    top : int
+    by : str
+        As searched for.
+    """
+
+    table: Table | None = None
+    possible: int = 0
+    rejected: dict[str, int] = field(default_factory=dict)
+    proved: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
+    evaluated: int = 0
+    lacking: dict[str, int] = field(default_factory=dict)
+    unsettled: int = 0
+    bound: float | None = None
+    least_memory: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    top: int = 5
+    by: str = RATE
+
+    @property
+    def strategies(self) -> Ranked:
+        """The best strategies as dictionaries, best first."""
+        return Ranked() if self.table is None else best(self.table, self.top, by=self.by)
+
+    @property
+    def gap(self) -> float:
+        """What the best strategy could still be bettered by, relative to it; 0: proved."""
+        if self.bound is None:
+            return 0.0
+        found = self.strategies
+        if not found:
+            return math.inf
+        value = float(found[0][self.by])
+        return max(
+            0.0,
+            self.bound / value - 1.0 if self.by in LARGER_IS_BETTER else 1.0 - self.bound / value,
+        )
 
 
 class SearchRun:

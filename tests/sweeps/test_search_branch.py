@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from perfmodel.hwprofiles import load_hardware
-from perfmodel.searches.search import SearchResult, searched_problems
-from perfmodel.searches.search_branch import Branch, Nodes, joined, parts_of
-from perfmodel.searches.search_run import SearchRun
+from perfmodel.sweeps.search import SearchResult, searched_problems
+from perfmodel.sweeps.search_branch import Branch, Nodes, joined, parts_of
+from perfmodel.sweeps.search_run import SearchRun
 from perfmodel.sweeps.several import named
 from perfmodel.training.bounds import SLACK
-from tests.searches.test_search import PROBLEM, SPACES
+from tests.sweeps.test_search import PROBLEM, SPACES
 
 
 def branches(name: str) -> list[tuple[Branch, Nodes]]:
