@@ -12,9 +12,8 @@ from perfmodel.base.errors import HardwareError, StrategyError
 from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.models import reading_document
-from perfmodel.cli.shared.nothing import nothing_possible, smaller
 from perfmodel.cli.shared.printing import activity, heading, print_json, remark, say
-from perfmodel.cli.shared.spaces import named, space_options, top_option
+from perfmodel.cli.shared.spaces import named, nothing_possible, smaller, space_options
 from perfmodel.kernels.variables import RATE, SEARCHED_BY
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ PROVED = {
 @options.options_of("core.search", "by", type=click.Choice(SEARCHED_BY), default=RATE)
 @options.options_of("core.search", "seconds")
 @options.results_option("Write the results of the best strategies")
-@top_option("Strategies to find.")
+@options.options_of("shared.common", "top", help="Strategies to find.")
 @options.safe_option
 @options.json_option
 @options.verbosity_options

@@ -10,7 +10,7 @@ import click
 
 from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.base.options import refuse_unused
-from perfmodel.cli.core.diff.sides import file_of
+from perfmodel.cli.core.diff_sides import file_of
 from perfmodel.cli.core.project import load_problem, project_row, warn_if_too_large
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
@@ -238,7 +238,7 @@ def timeline_command(
     if output is not None:
         output = str(check_writable(output))
     step = (stages, TOLD[operations or "none"], pipeline)
-    given = given_options(ctx)
+    given = given_options()
     if file is None:
         purposes = {"a results file": SWEPT, "a served model": ("passes",)}
         refuse_unused(given, (), purposes, "name one, or leave the option out")
@@ -344,7 +344,7 @@ def _show_pipeline(
     as_json: bool,
 ) -> None:
     """Show the passes of a pipeline alone."""
-    from perfmodel.cli.shared.pipelines import pipeline_document, print_pipeline
+    from perfmodel.cli.shared.tables import pipeline_document, print_pipeline
     from perfmodel.kernels.variables import SCHEMA_VERSION
     from perfmodel.report.timelines.pipeline import pipeline_tracks
     from perfmodel.training.project import framework_of_run

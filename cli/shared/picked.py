@@ -1,44 +1,38 @@
-"""One row of stored results: which one, and what was typed beside it."""
+"""One row of stored results: which one; and what was typed on the command line."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from perfmodel.cli.group import EXIT_NOTHING_FITS
-from perfmodel.cli.shared import completions, options
+from perfmodel.cli.shared import options
 from perfmodel.cli.shared.launch_file import stated_launch
-from perfmodel.kernels.variables import RATE
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
 
+
+def typed_options() -> dict[str, Any]:
+    """Return the options that were typed, by their names in Python, with their values."""
+    context = click.get_current_context()
+    return {
+        name: value
+        for name, value in context.params.items()
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+
+
 SWEPT = ("pick", "by", "where", "everything")
 """Options that need a results file."""
-SECTION = "Which of FILE"
-
-pick_options = options.stack(
-    options.options_of("shared.picked", "pick"),
-    options.option(
-        "--by",
-        section=SECTION,
-        metavar="VAR",
-        shell_complete=completions.complete_variables,
-        help=f"Variable to rank by, as in 'perfmodel best'.  [default: {RATE}]",
-    ),
-    options.options_of("shared.picked", "where", "all"),
-)
+pick_options = options.options_of("shared.picked", "pick", "by", "where", "all")
 
 
-def given_options(ctx: click.Context) -> set[str]:
-    """Return the options that were typed."""
-    from click.core import ParameterSource
-
-    typed = {
-        name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    }
-    return typed | ({"from"} if stated_launch() is not None else set())
+def given_options() -> set[str]:
+    """Return the names of the options that were typed, --from among them."""
+    return {*typed_options(), *(["from"] if stated_launch() is not None else [])}
 
 
 def picked_row(

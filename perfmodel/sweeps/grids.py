@@ -11,7 +11,7 @@ How to add a kernel
    and import the model inside it.
 2. Make a `Kernel`: its axes in the order of a help page, its settings, and a `Grid` with the
    axes in the order of the dataset, the last one fastest. Name it in `KERNELS`.
-3. Write the page of ``perfmodel kernel <name>`` into `perfmodel.cli.core.kernel.commands`, and a
+3. Write the page of ``perfmodel kernel <name>`` into `perfmodel.cli.core.kernel`, and a
    column of results that no kernel has yet into `perfmodel.sweeps.grid_dataset`.
 """
 

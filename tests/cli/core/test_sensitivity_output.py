@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from perfmodel.cli.core.sensitivity.output import quantity
-from tests.cli.core.diff.pairs import RUN
+from perfmodel.cli.core.sensitivity_output import quantity
+from tests.cli.core.diff_pairs import RUN
 from tests.cli.running import run
 
 BANDWIDTH = "system.network.0.bandwidth"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.core.diff.pairs import RUN, SWEEP, diff, printed
+from tests.cli.core.diff_pairs import RUN, SWEEP, diff, printed
 from tests.cli.running import assert_one_line, document, run
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perfmodel.cli.shared.nothing import nothing_possible, smaller
+from perfmodel.cli.shared.spaces import nothing_possible, smaller
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.model.presets import load_model
 from perfmodel.strategy.fields import FIELDS

@@ -1,16 +1,26 @@
-"""A grid of kernels on a terminal, as JSON, or as a file."""
+"""``perfmodel kernel gemm``, ``attention``, ``moe`` and the others, made of `KERNELS`.
+
+Axes, defaults and limits are those of `perfmodel.sweeps.grids`; pages are in ``kernel.toml``.
+"""
 
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from perfmodel.base.errors import DataError
+from perfmodel.cli.group import Command, CommandGroup
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import load_rows
 from perfmodel.cli.shared.printing import percent, print_json, remark, say, table
+from perfmodel.cli.shared.types import Counts, FiniteRange, Names, WholeRange, Words
+from perfmodel.sweeps.grids import KERNELS
+from perfmodel.sweeps.kernel_kinds.kind import GridAxis, Kernel, Setting
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
@@ -173,3 +183,97 @@ def _cell(name: str, row: Mapping[str, Any]) -> str:
     if name.endswith("_per_second"):
         return format_si(value, even=True)
     return str(value)
+
+
+SHAPE = "Shape"
+
+
+def axis_parameter(axis: GridAxis) -> Callable[[Function], Function]:
+    """Return the option, or the argument, for an axis; compulsory without a default."""
+    if axis.option == "-":
+        metavar = f"[{axis.name.upper()},…]"
+        return click.argument(axis.name, metavar=metavar, type=Words(), required=False)
+    # Not default=None: to click that is a value, and the option is not missing then.
+    given: dict[str, Any] = {"required": True}
+    if axis.default is not None:
+        given = {"default": str(axis.default), "show_default": True}
+    text = axis.help or axis.long_name[0].upper() + axis.long_name[1:]
+    if axis.choices:
+        text += f": {', '.join(axis.choices)}."
+    kind = Names(axis.choices) if axis.choices else Words() if axis.words else Counts(axis.minimum)
+    flag = f"--{(axis.option or axis.name).replace('_', '-')}"
+    return options.option(flag, axis.name, section=SHAPE, type=kind, help=text, **given)
+
+
+def setting_option(setting: Setting) -> Callable[[Function], Function]:
+    """Return the option for a setting."""
+    flags = setting.flags or (f"--{setting.name.replace('_', '-')}",)
+    default = setting.default
+    given: dict[str, Any] = {"default": default, "show_default": True}
+    if default is None:
+        given = {}
+    elif isinstance(default, bool):
+        given = given if "/" in flags[0] else {"is_flag": True}
+    else:
+        span: Any = WholeRange if isinstance(default, int) else FiniteRange
+        given["type"] = span(setting.least, setting.most)
+    about = {"metavar": setting.metavar, "help": setting.help}
+    return options.option(*flags, setting.name, section=SHAPE, **about, **given)
+
+
+PAGES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+"""Kernel -> its help page."""
+
+
+def kernel_command(kernel: Kernel) -> click.Command:
+    """Return the command that evaluates grids of a kernel."""
+
+    def run(**given: Any) -> None:
+        axes = {axis.name: given.pop(axis.name) for axis in kernel.axes}
+        axes = {name: values for name, values in axes.items() if values is not None}
+        settings = {setting.name: given.pop(setting.name) for setting in kernel.settings}
+        try:
+            kernel.grid(axes)
+        except DataError as error:
+            raise click.UsageError(str(error)) from error
+
+        def evaluate(rows: list[Hardware], swept: Mapping[str, list[float]]) -> Table:
+            from perfmodel.sweeps.grids import kernel_grid
+
+            return kernel_grid(kernel.name, rows, axes, swept=swept, **settings)
+
+        run_grid(evaluate, **given)
+
+    decorated = options.stack(
+        *map(axis_parameter, kernel.axes), *map(setting_option, kernel.settings), grid_options
+    )(run)
+    about = {"short_help": kernel.short_help, "help": PAGES[kernel.name]}
+    return click.command(kernel.name, cls=Command, **about)(decorated)
+
+
+COMMANDS = [kernel_command(kernel) for kernel in KERNELS.values()]
+
+
+@click.group("kernel", cls=CommandGroup, short_help="Time single kernels.")
+def kernel_group() -> None:
+    """Time single kernels on one or more devices: one shape, or a grid of shapes.
+
+    An axis takes a list (1,16,4096) or a range: 256:4096:16 (16 values, evenly spaced),
+    1:4096:13:log (evenly spaced in the logarithm) or 1:4096:x2 (powers of two). Several
+    axes make every combination.
+
+    \b
+    Examples:
+      perfmodel kernel gemm --hardware dgx-h100 --m 1,16,4096 --n 4096 --k 4096
+      perfmodel kernel attention --hardware dgx-h100 --heads 32 --kv-heads 8 --kv-len 8192
+      perfmodel kernel sparse-attention --hardware dgx-h100 --heads 64 --window 128 \\
+          --compression 4 --selected 512 --q-len 16384
+      perfmodel kernel scan --hardware dgx-h100 --heads 32 --seq-len 4096,65536
+      perfmodel kernel stream rms_norm --hardware dgx-h100 --rows 1:65536:x4
+      perfmodel kernel moe --hardware dgx-h100 --tokens 4096 --hidden 4096 \\
+          --intermediate 14336 --experts 8 --top-k 2
+    """
+
+
+for _command in COMMANDS:
+    kernel_group.add_command(_command)
