@@ -99,7 +99,7 @@ def run_blocks(
     Summary or None
         None where the output is there already, finished by an earlier run.
     """
-    from perfmodel.sweeps.stored import StoredSweep, run_here
+    from perfmodel.sweeps.stored import StoredSweep
 
     rows = len(sweep.hardware)
     stored = StoredSweep(sweep, None if output is None else Path(output), top)
@@ -120,8 +120,4 @@ def run_blocks(
             chosen_workers(given["workers"], given["scheduler"]) as workers,
             progress(sweep.count * rows, "strategies", done=done) as advance,
         ):
-            if workers is None:
-                return work.run(run_here, advance)
-            from perfmodel.sweeps.stored import run_on
-
-            return work.run(run_on(workers), advance)
+            return work.run(workers, advance)
