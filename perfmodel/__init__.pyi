@@ -68,9 +68,9 @@ from perfmodel.strategy.enumerate import (
 from perfmodel.strategy.enumerate import (
     strategy_grid as strategy_grid,
 )
-from perfmodel.sweeps.kept import sweep as sweep
 from perfmodel.sweeps.search import search as search
 from perfmodel.sweeps.serving import serve as serve
+from perfmodel.sweeps.several import sweep as sweep
 from perfmodel.sweeps.several import sweep_several as sweep_several
 from perfmodel.sweeps.size import size_deployment as size_deployment
 from perfmodel.wafer.dataset import project_wafer as project_wafer

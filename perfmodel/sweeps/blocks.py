@@ -38,7 +38,7 @@ class BlockSweep:
         All strategies of each.
     hardware : list of Hardware
     dtype, threads, hardware_values
-        As of `perfmodel.sweeps.kept.sweep`.
+        As of `perfmodel.sweeps.several.sweep`.
     costs : mapping
         What `perfmodel.store.cost.add_cost` takes; nothing for no costs.
     safe : bool

@@ -145,7 +145,7 @@ def search_spaces(
     progress : callable, optional
         Called with the pairs that are settled, and with all.
     hardware_values
-        As of `perfmodel.sweeps.kept.sweep`.
+        As of `perfmodel.sweeps.several.sweep`.
 
     Raises
     ------

@@ -14,7 +14,7 @@ from perfmodel.kernels.variables import COST_VARIABLES
 from perfmodel.store.cost import add_cost, assumptions, checkpoint_size, unknown_costs
 from perfmodel.store.results import as_table, best
 from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
-from perfmodel.sweeps.kept import sweep
+from perfmodel.sweeps.several import sweep
 from perfmodel.training import cost
 
 HOUR = 3600.0
