@@ -20,7 +20,7 @@ from perfmodel.cli.shared.inputs import load_rows
 from perfmodel.cli.shared.printing import percent, print_json, remark, say, table
 from perfmodel.cli.shared.types import Counts, FiniteRange, Names, WholeRange, Words
 from perfmodel.sweeps.grids import KERNELS
-from perfmodel.sweeps.kernel_kind import GridAxis, Kernel, Setting
+from perfmodel.sweeps.kernel_kinds.kind import GridAxis, Kernel, Setting
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table

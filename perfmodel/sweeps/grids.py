@@ -7,7 +7,7 @@ here that computes: a help page costs no Numba.
 
 How to add a kernel
 -------------------
-1. Write its evaluation beside those of its like, as `perfmodel.sweeps.kernel_attention._attention`,
+1. Write its evaluation beside those of its like, as `perfmodel.sweeps.kernel_kinds.attention._attention`,
    and import the model inside it.
 2. Make a `Kernel`: its axes in the order of a help page, its settings, and a `Grid` with the
    axes in the order of the dataset, the last one fastest. Name it in `KERNELS`.
@@ -21,9 +21,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import HardwareError
-from perfmodel.sweeps.kernel_attention import ATTENTION, INDEXER, SPARSE_ATTENTION
-from perfmodel.sweeps.kernel_kind import Kernel, Values, check_names
-from perfmodel.sweeps.kernel_products import CONVOLUTION, GEMM, MOE, SCAN, STREAM
+from perfmodel.sweeps.kernel_kinds.attention import ATTENTION, INDEXER, SPARSE_ATTENTION
+from perfmodel.sweeps.kernel_kinds.kind import Kernel, Values, check_names
+from perfmodel.sweeps.kernel_kinds.products import CONVOLUTION, GEMM, MOE, SCAN, STREAM
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -32,14 +32,6 @@ ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
     ("cli/core/test_installation.py", "what a shell proposes, asked there as a shell asks"): (
         "cli/shared/completions.py",
     ),
-    ("sweeps/test_kernel_kind.py", "grids of every kernel, complete and refused"): (
-        "perfmodel/sweeps/kernel_attention.py",
-        "perfmodel/sweeps/kernel_products.py",
-    ),
-    ("cli/core/test_serve.py", "what `serve` takes and prints, read where it is asked for"): (
-        "cli/core/serve_options.py",
-        "cli/core/serve_output.py",
-    ),
     ("oracles/test_step.py", "parts of one compiled pass, which is retold there in loops"): (
         "kernels/step/close.py",
         "kernels/step/sharding.py",

@@ -12,7 +12,7 @@ from perfmodel.base.errors import DataError
 from perfmodel.cli.core.kernel import kernel_group
 from perfmodel.hwprofiles import Hardware
 from perfmodel.sweeps.grids import KERNELS, kernel_grid
-from perfmodel.sweeps.kernel_kind import Kernel
+from perfmodel.sweeps.kernel_kinds.kind import Kernel
 
 
 def test_unknown_settings_are_refused(h100: Hardware) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.base.errors import DataError
 from perfmodel.base.precisions import OPERAND_BYTES, OPERANDS, QUANTISED, STREAM_PRECISIONS
 from perfmodel.kernels.recurrence.counts import RECURRENCE_PHASES, RECURRENCES
-from perfmodel.sweeps.kernel_kind import (
+from perfmodel.sweeps.kernel_kinds.kind import (
     COPIES,
     RESIDENT,
     Grid,
@@ -23,7 +23,7 @@ from perfmodel.sweeps.kernel_kind import (
 if TYPE_CHECKING:
     from perfmodel.compute.stream_catalogue import StreamWork
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.sweeps.kernel_kind import Columns, Evaluated
+    from perfmodel.sweeps.kernel_kinds.kind import Columns, Evaluated
 
     Work = Callable[[Any, Any, float], StreamWork]
 

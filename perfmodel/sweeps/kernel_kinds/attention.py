@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import DataError
 from perfmodel.base.precisions import ATTENTION_PRECISIONS, CACHE_FORMATS
-from perfmodel.sweeps.kernel_kind import (
+from perfmodel.sweeps.kernel_kinds.kind import (
     COPIES,
     RESIDENT,
     Grid,
@@ -18,7 +18,7 @@ from perfmodel.sweeps.kernel_kind import (
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.sweeps.kernel_kind import Columns, Evaluated
+    from perfmodel.sweeps.kernel_kinds.kind import Columns, Evaluated
 
 
 def sequence_lengths(part: Columns, phase: str) -> tuple[Any, Any]:

@@ -1,0 +1,1 @@
+"""Kernels by kind: their axes, their settings, and how grids of them are evaluated."""
