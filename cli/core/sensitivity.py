@@ -121,7 +121,7 @@ def _stored(
     keep: tuple[str, ...],
 ) -> Case:
     """Return the N-th best of a file."""
-    from perfmodel.analysis.stored_case import stored_case
+    from perfmodel.analysis.recalled import stored_case
     from perfmodel.cli.shared.costs import with_costs
     from perfmodel.store.results import best, open_table
     from perfmodel.store.subject import TRAINING, subject_of
@@ -303,7 +303,7 @@ def _one(
     chosen: Mapping[str, Any],
 ) -> None:
     """Print what one projection depends on, and write it."""
-    from perfmodel.analysis.hiding import KEPT, hiding_bandwidths
+    from perfmodel.analysis.break_even import KEPT, hiding_bandwidths
     from perfmodel.analysis.sensitivity import chosen_parameters, sensitivity_table
     from perfmodel.cli.core import sensitivity_output as shown
     from perfmodel.cli.shared.printing import print_json

@@ -13,9 +13,8 @@ from perfmodel.cli.shared.printing import heading, percent, say, table
 from perfmodel.store.subject import SENSITIVITY
 
 if TYPE_CHECKING:
-    from perfmodel.analysis.break_even import BreakEven
+    from perfmodel.analysis.break_even import BreakEven, Hiding
     from perfmodel.analysis.case import Case
-    from perfmodel.analysis.hiding import Hiding
     from perfmodel.base.table import Table
 
 NOTHING = "–"

@@ -49,7 +49,7 @@ def print_point(question: Question, table: Table, top: int, explain: bool, as_js
     possible = row["status"] == VALID
     operations: dict[str, Any] = {}
     if explain and possible:
-        from perfmodel.analysis.serving_explain import explain_point
+        from perfmodel.analysis.explain import explain_point
 
         operations = explain_point(question.grid, question.loads, question.rows[0], row)
     if as_json:

@@ -253,7 +253,7 @@ def timeline_command(
         row = project_row(*found)
         _show_step(ctx, found, row, step, output, as_json)
         return
-    from perfmodel.store.recalled import recalled_strategy
+    from perfmodel.analysis.recalled import recalled_strategy
     from perfmodel.store.subject import SERVING, TRAINING, subject_of
 
     said = f"this comes from '{file}'"
@@ -367,8 +367,8 @@ def _recalled_passes(
     attributes: Mapping[str, Any], row: Mapping[str, Any], file: str
 ) -> ServingTimeline:
     """Run an operating point of stored results pass by pass."""
+    from perfmodel.analysis.recalled import recalled_point
     from perfmodel.report.timelines.serving import serving_timeline
-    from perfmodel.store.recalled import recalled_point
 
     point = recalled_point(attributes, row, file)
     if point.method not in ("closed", "recursion"):

@@ -7,7 +7,7 @@ here that computes: a help page costs no Numba.
 
 How to add a kernel
 -------------------
-1. Write its evaluation beside those of its like, as `perfmodel.sweeps.kernel_kinds.attention._attention`,
+1. Write its evaluation beside those of its like, as `_attention` in `kernel_kinds.attention`,
    and import the model inside it.
 2. Make a `Kernel`: its axes in the order of a help page, its settings, and a `Grid` with the
    axes in the order of the dataset, the last one fastest. Name it in `KERNELS`.

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
 
-from perfmodel import sweep_several
+from perfmodel import PerfModelError, load_model, save_results, sweep_several
 from perfmodel.analysis.projection import project_strategy
+from perfmodel.analysis.recalled import recalled_point, recalled_strategy, stored_case
 from perfmodel.base.errors import DataError
-from perfmodel.base.table import from_xarray
+from perfmodel.base.table import Table, from_xarray
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.serving.enumerate import load_grid, serving_grid
-from perfmodel.store.recalled import recalled_point, recalled_strategy
-from perfmodel.store.results import best, rows
-from perfmodel.strategy.enumerate import strategies_from_rows
+from perfmodel.store.results import best, open_table, rows
+from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
 from perfmodel.sweeps.serving import serve_table
 from perfmodel.sweeps.sweep import sweep_table
 
@@ -83,3 +84,59 @@ def test_a_schedule_of_a_file_is_not_kept(table):
     (row,) = best(table, 1, fitting=False)
     with pytest.raises(DataError, match="--schedule-file"):
         recalled_strategy(table.attrs, {**row, "pipeline_schedule": "table"}, "sweep.nc")
+
+
+LENGTHS: dict[str, Any] = {"sequence_length": 4096, "global_batch_size": 64}
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    path = tmp_path_factory.mktemp("case") / "sweep.nc"
+    axes: dict[str, Any] = {"virtual_pipeline": 1, "context_parallel": 1, "micro_batch_size": 1}
+    grid = strategy_grid("llama-3.1-8b", 16, hardware="dgx-h100", **LENGTHS, **axes)
+    save_results(sweep_table(load_model("llama-3.1-8b"), grid, "dgx-h100"), path)
+    return open_table(path)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    path = tmp_path_factory.mktemp("case") / "serve.nc"
+    loads = {"input_length": 1024, "output_length": 128, "concurrency": [4, 16]}
+    table = serve_table("llama-3.1-8b", {"tensor_parallel": [1, 2]}, loads, "dgx-h200")
+    save_results(table, path)
+    return open_table(path)
+
+
+def test_every_strategy_comes_out_as_it_is_stored(sweep: Table) -> None:
+    for row in best(sweep, 12):
+        assert stored_case(sweep, row).base().value == pytest.approx(row["step_time"], rel=1e-12)
+
+
+def test_the_best_of_all_is_the_best_of_the_file(sweep: Table) -> None:
+    rows = best(sweep, 5, by="step_time")
+    case = stored_case(sweep, rows[4], reoptimise=True)
+    found = case.base()
+    assert found.value == pytest.approx(rows[0]["step_time"], rel=1e-12)
+    assert found.chosen["tensor_parallel"] == rows[0]["tensor_parallel"]
+
+
+def test_served_points_come_out_as_they_are_stored(served: Table) -> None:
+    for row in best(served, 4):
+        case = stored_case(served, row, by="ttft_p95")
+        assert case.base().value == pytest.approx(row["time_to_first_token_p95"], rel=1e-9)
+    rows = best(served, 4, by="tpot")
+    case = stored_case(served, rows[-1], by="tpot", reoptimise=True)
+    same = [row for row in rows if row["concurrency"] == rows[-1]["concurrency"]]
+    assert case.base().value == pytest.approx(same[0]["time_per_output_token_mean"], rel=1e-9)
+
+
+def test_results_that_do_not_say_what_was_projected_are_refused(
+    sweep: Table, served: Table
+) -> None:
+    for table in (sweep, served):
+        row = best(table, 1)[0]
+        attrs = {name: it for name, it in table.attrs.items() if name != "provenance"}
+        bare = Table(table.data_vars, table.coords, attrs, table.sizes)
+        with pytest.raises(PerfModelError, match="do not say what was") as caught:
+            stored_case(bare, row)
+        assert "\n" not in str(caught.value)
