@@ -31,6 +31,7 @@ from perfmodel.cli.shared.printing import (
     strategy_label,
     table,
 )
+from perfmodel.cli.shared.tables import as_written
 from perfmodel.kernels.variables import (
     COSTS,
     MEMORY_COMPONENTS,
@@ -69,7 +70,7 @@ def print_difference(sides: Sequence[Side], found: Difference) -> None:
         say(f"{letter}  {_title(one)}", 3)
     click.echo()
     if found.settings:
-        rows = [[_name(key), _cell(a), _cell(b)] for key, (a, b) in found.settings.items()]
+        rows = [[_name(key), *map(as_written, values)] for key, values in found.settings.items()]
         click.echo(table(["changed", "A", "B"], rows, left=(0, 1, 2)))
         click.echo()
     same: list[str] = []
@@ -141,12 +142,6 @@ def _form(name: str) -> Callable[[float], str]:
 
 def _name(name: str) -> str:
     return name.replace("_", " ")
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _title(side: Side) -> str:

@@ -16,14 +16,17 @@ from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import load_rows, load_software, of_hardware
 from perfmodel.cli.shared.launch_file import (
     SERVERS,
+    SWEPT,
     from_option,
+    given_options,
     habits_of,
+    pick_options,
+    picked_row,
     stated_framework,
     stated_launch,
     stated_model,
 )
 from perfmodel.cli.shared.models import READING, model_option, say_remarks
-from perfmodel.cli.shared.picked import SWEPT, given_options, pick_options, picked_row
 from perfmodel.cli.shared.printing import print_json, remark
 from perfmodel.kernels.variables import RATE
 from perfmodel.launch import MODULES

@@ -14,9 +14,14 @@ from perfmodel.cli.core.diff_sides import file_of
 from perfmodel.cli.core.project import load_problem, project_row, warn_if_too_large
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.launch_file import from_option
+from perfmodel.cli.shared.launch_file import (
+    SWEPT,
+    from_option,
+    given_options,
+    pick_options,
+    picked_row,
+)
 from perfmodel.cli.shared.models import READING, tuned_model_option
-from perfmodel.cli.shared.picked import SWEPT, given_options, pick_options, picked_row
 from perfmodel.cli.shared.printing import heading, percent, print_json, remark, say, share, table
 from perfmodel.kernels.serving.variables import TIME_COMPONENTS as PASS_COMPONENTS
 from perfmodel.kernels.serving.variables import VARIABLES as SERVED

@@ -13,6 +13,7 @@ import click
 from perfmodel.base.errors import DataError
 from perfmodel.cli.shared.options import Function, options_of, stack
 from perfmodel.cli.shared.printing import remark, table
+from perfmodel.cli.shared.tables import Shown, print_rows
 from perfmodel.cli.shared.types import Context, ListType, Parameter
 from perfmodel.kernels.variables import COSTS
 
@@ -156,14 +157,14 @@ def print_cost(row: Mapping[str, Any]) -> None:
 def print_costs(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print what strategies cost, one line each; nothing where that was not asked for."""
     columns = [column for column in COLUMNS if rows and column[0] in rows[0]]
-    if not columns:
-        return
-    lines = [
-        [str(number), *(_figure(row[name], unit, form) for name, _, unit, form in columns)]
-        for number, row in enumerate(rows, 1)
-    ]
-    click.echo()
-    click.echo(table(["#", *(heading for _, heading, _, _ in columns)], lines, left=()))
+    if columns:
+        click.echo()
+        cells = [Shown(title, _cell(name, unit, form)) for name, title, unit, form in columns]
+        print_rows(rows, cells)
+
+
+def _cell(name: str, scale: float, form: str) -> Callable[[Mapping[str, Any]], str]:
+    return lambda row: _figure(row[name], scale, form)
 
 
 COLUMNS = (

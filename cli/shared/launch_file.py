@@ -1,4 +1,4 @@
-"""A run or a deployment from the file that launches it (``--from``), whose values are defaults."""
+"""A run or a deployment from a file: one that launches it (``--from``), or stored results."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from click.core import ParameterSource
 
 from perfmodel.base.errors import FormatError
 from perfmodel.base.files import user_path
-from perfmodel.cli.group import Option
+from perfmodel.cli.group import EXIT_NOTHING_FITS, Option
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.models import LORA, adapter_defaults
 from perfmodel.cli.shared.printing import remark
 
 if TYPE_CHECKING:
+    from perfmodel.base.table import Table
     from perfmodel.launch.describe import Launch
     from perfmodel.model.build import ModelSpec
     from perfmodel.software.framework import Framework
@@ -173,3 +174,43 @@ def read_server_file(ctx: click.Context, param: click.Parameter, value: str | No
 from_server_option = options.options_of(
     "shared.served_launch", "from", is_eager=True, expose_value=False, callback=read_server_file
 )
+
+
+def typed_options() -> dict[str, Any]:
+    """Return the options that were typed, by their names in Python, with their values."""
+    context = click.get_current_context()
+    return {
+        name: value
+        for name, value in context.params.items()
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+
+
+SWEPT = ("pick", "by", "where", "everything")
+"""Options that need a results file."""
+pick_options = options.options_of("shared.picked", "pick", "by", "where", "all")
+
+
+def given_options() -> set[str]:
+    """Return the names of the options that were typed, --from among them."""
+    return {*typed_options(), *(["from"] if stated_launch() is not None else [])}
+
+
+def picked_row(
+    ctx: click.Context, file: str, pick: int, by: str, where: str | None, everything: bool
+) -> tuple[Table, dict[str, Any]]:
+    """Return the results of a file, and the row that is the `pick`-th best.
+
+    Ends the program with code 3 where there are not so many.
+    """
+    from perfmodel.store import results
+
+    table = results.open_table(file)
+    found = results.best(table, pick, by=by, where=where, fitting=not everything)
+    if len(found) < pick:
+        passes = " and pass the filter" if where else ""
+        verb = "are possible" if everything else "fit in memory"
+        what = "operating points" if "deployment" in table.sizes else "strategies"
+        click.echo(f"perfmodel: {len(found):,} {what} {verb}{passes}, not {pick:,}", err=True)
+        ctx.exit(EXIT_NOTHING_FITS)
+    return table, found[pick - 1]

@@ -25,8 +25,7 @@ from perfmodel.store.files import check_results_path
 from perfmodel.store.netcdf import read_netcdf
 from perfmodel.store.results import GROUPS
 from perfmodel.strategy.rules import PRECISION_UNSUPPORTED, STATUS_NAMES
-from perfmodel.sweeps.block_store import STORES, Journal, Store, described
-from perfmodel.sweeps.blocks import BlockSweep
+from perfmodel.sweeps.blocks import STORES, BlockSweep, Journal, Store, described
 from perfmodel.sweeps.ranking import RankedSweep
 
 MOST_KEPT = 2**14  # strategies, before they are winnowed
@@ -332,7 +331,7 @@ class StoredSweep:
         Raises
         ------
         DataError
-            As of `perfmodel.sweeps.block_store.Journal.opened`.
+            As of `perfmodel.sweeps.blocks.Journal.opened`.
         """
         if self.output is None:
             yield self

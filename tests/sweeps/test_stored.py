@@ -21,7 +21,7 @@ from perfmodel.hwprofiles import load_hardware
 from perfmodel.store.files import save_results
 from perfmodel.store.results import best, best_of_each, open_table, pareto, scaling
 from perfmodel.sweeps import stored as module
-from perfmodel.sweeps.block_store import PartsStore
+from perfmodel.sweeps.blocks import PartsStore
 from perfmodel.sweeps.stored import (
     BlockResult,
     StoredBlocks,
@@ -107,7 +107,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from perfmodel.base.table import Table
-from perfmodel.sweeps import block_store as store
+from perfmodel.sweeps import blocks as store
 from perfmodel.sweeps.stored import StoredSweep
 from tests.sweeps.block_sweeps import small
 
