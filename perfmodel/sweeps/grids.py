@@ -7,10 +7,11 @@ here that computes: a help page costs no Numba.
 
 How to add a kernel
 -------------------
-1. Write its evaluation beside those of its like, as `_attention` in `kernel_kinds.attention`,
+1. Write its evaluation beside those of its like, as `_attention` in `kernel_kinds.evaluations`,
    and import the model inside it.
-2. Make a `Kernel`: its axes in the order of a help page, its settings, and a `Grid` with the
-   axes in the order of the dataset, the last one fastest. Name it in `KERNELS`.
+2. Say its axes in the order of a help page, and its settings, in ``kernel_kinds/kernels.toml``;
+   make a `Grid` with the axes in the order of the dataset, the last one fastest, and of both a
+   kernel (`perfmodel.sweeps.kernel_kinds.kind.kernel_of`). Name it in `KERNELS`.
 3. Write the page of ``perfmodel kernel <name>`` into ``cli/core/kernel.toml``, and a
    column of results that no kernel has yet into `perfmodel.sweeps.grid_dataset`.
 """
@@ -21,9 +22,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import HardwareError
-from perfmodel.sweeps.kernel_kinds.attention import ATTENTION, INDEXER, SPARSE_ATTENTION
+from perfmodel.sweeps.kernel_kinds.evaluations import (
+    ATTENTION,
+    CONVOLUTION,
+    GEMM,
+    INDEXER,
+    MOE,
+    SCAN,
+    SPARSE_ATTENTION,
+    STREAM,
+)
 from perfmodel.sweeps.kernel_kinds.kind import Kernel, Values, check_names
-from perfmodel.sweeps.kernel_kinds.products import CONVOLUTION, GEMM, MOE, SCAN, STREAM
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -308,7 +308,7 @@ def test_help_has_examples_and_units(command: str) -> None:
 
 
 def test_all_operations_of_streams_are_named() -> None:
-    from perfmodel.sweeps.kernel_kinds.products import stream_kernels
+    from perfmodel.sweeps.kernel_kinds.evaluations import stream_kernels
 
     text = " ".join(run("kernel", "stream", "--help").stdout.split())
     listed = text.partition("a list of: ")[2].partition(". Without OPERATION")[0]

@@ -1,4 +1,4 @@
-"""Grids of products, experts' layers, memory-bound operations and recurrent mixers."""
+"""How grids of kernels are evaluated: attention, products, layers of experts, streams and mixers."""
 
 from __future__ import annotations
 
@@ -6,17 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import DataError
-from perfmodel.base.precisions import OPERAND_BYTES, OPERANDS, QUANTISED, STREAM_PRECISIONS
-from perfmodel.kernels.recurrence.counts import RECURRENCE_PHASES, RECURRENCES
+from perfmodel.base.precisions import OPERAND_BYTES, QUANTISED
 from perfmodel.sweeps.kernel_kinds.kind import (
-    COPIES,
-    RESIDENT,
     Grid,
-    GridAxis,
-    Kernel,
-    Setting,
     Values,
     check_names,
+    kernel_of,
     timed_columns,
 )
 
@@ -26,6 +21,140 @@ if TYPE_CHECKING:
     from perfmodel.sweeps.kernel_kinds.kind import Columns, Evaluated
 
     Work = Callable[[Any, Any, float], StreamWork]
+
+
+def sequence_lengths(part: Columns, phase: str) -> tuple[Any, Any]:
+    """Return queries and keys of a sequence from axes of which one may be left out.
+
+    Raises
+    ------
+    DataError
+        Both are.
+    """
+    import numpy as np
+
+    keys = np.where(part["kv_len"] > 0, part["kv_len"], part["q_len"])
+    if np.any(keys == 0):
+        raise DataError("neither q_len nor kv_len is given; one of them must be at least 1")
+    if phase == "decode":
+        return np.maximum(part["q_len"], 1), keys
+    return np.where(part["q_len"] > 0, part["q_len"], keys), keys
+
+
+def _attention(
+    hardware: Hardware,
+    part: Columns,
+    phase: str,
+    precision: str,
+    kv_precision: str,
+    copies: float,
+    resident: float,
+    deterministic: bool,
+    **flags: bool,
+) -> Evaluated:
+    import numpy as np
+
+    from perfmodel.compute.attention import ATTENTION_BOUNDS, attention_times
+
+    queries, keys = sequence_lengths(part, phase)
+    flags |= {"prefill": phase == "forward", "backward": phase == "backward"}
+    everywhere: dict[str, Any] = {
+        name: np.full(part["batch"].size, flag) for name, flag in flags.items()
+    }
+    found = attention_times(
+        hardware,
+        precision,
+        batch=part["batch"],
+        query_length=queries,
+        key_length=keys,
+        heads=part["heads"],
+        key_value_heads=np.where(part["kv_heads"] > 0, part["kv_heads"], part["heads"]),
+        head_dim_qk=part["head_dim"],
+        head_dim_v=np.where(part["head_dim_v"] > 0, part["head_dim_v"], part["head_dim"]),
+        window=part["window"],
+        kv_precision=None if kv_precision == "same" else kv_precision,
+        copies=copies,
+        resident=resident,
+        deterministic=deterministic,
+        **everywhere,
+    )
+    return timed_columns(found), ATTENTION_BOUNDS
+
+
+_ATTENTION = Grid(
+    "attention",
+    ("phase", "precision", "kv_precision"),
+    ("batch", "heads", "kv_heads", "head_dim", "head_dim_v", "q_len", "kv_len", "window"),
+    _attention,
+)
+ATTENTION = kernel_of("attention", lambda axes: _ATTENTION)
+
+
+def _sparse_attention(
+    hardware: Hardware,
+    part: Columns,
+    phase: str,
+    precision: str,
+    kv_precision: str,
+    shared_values: bool,
+) -> Evaluated:
+    import numpy as np
+
+    from perfmodel.compute.attention import ATTENTION_BOUNDS
+    from perfmodel.compute.sparse_attention import sparse_attention_times
+
+    queries, keys = sequence_lengths(part, phase)
+    found = sparse_attention_times(
+        hardware,
+        precision,
+        batch=part["batch"],
+        query_length=queries,
+        key_length=keys,
+        heads=part["heads"],
+        key_value_heads=part["kv_heads"],
+        head_dim_qk=part["head_dim"],
+        head_dim_v=np.where(part["head_dim_v"] > 0, part["head_dim_v"], part["head_dim"]),
+        **{name: part[name] for name in ("selected", "window", "compression", "block")},
+        shared_key_value=shared_values,
+        phase=phase,
+        kv_precision=None if kv_precision == "same" else kv_precision,
+    )
+    return timed_columns(found), ATTENTION_BOUNDS
+
+
+def _indexer(hardware: Hardware, part: Columns, phase: str, precision: str) -> Evaluated:
+    from perfmodel.compute.indexer import INDEXER_BOUNDS, indexer_times
+
+    queries, keys = sequence_lengths(part, phase)
+    found = indexer_times(
+        hardware,
+        query_length=queries,
+        key_length=keys,
+        **{name: part[name] for name in _INDEXER_COLUMNS},
+        phase=phase,
+        precision=precision,
+    )
+    return timed_columns(found, "choice_time"), INDEXER_BOUNDS
+
+
+_INDEXER_COLUMNS = ("batch", "heads", "head_dim", "top_k", "compression", "block")
+_SPARSE_ATTENTION = Grid(
+    "sparse attention",
+    ("phase", "precision", "kv_precision"),
+    (
+        *("batch", "heads", "kv_heads", "head_dim", "head_dim_v", "q_len", "kv_len"),
+        *("selected", "window", "compression", "block"),
+    ),
+    _sparse_attention,
+)
+SPARSE_ATTENTION = kernel_of("sparse-attention", lambda axes: _SPARSE_ATTENTION)
+_INDEXER = Grid(
+    "indexer",
+    ("phase", "precision"),
+    ("batch", "heads", "head_dim", "q_len", "kv_len", "top_k", "compression", "block"),
+    _indexer,
+)
+INDEXER = kernel_of("indexer", lambda axes: _INDEXER)
 
 
 def _gemm(
@@ -67,66 +196,7 @@ def _choose_gemm(axes: Values) -> Grid:
     return Grid("grouped gemm", apart, sizes, _grouped_gemm, long_names)
 
 
-GEMM = Kernel(
-    "gemm",
-    "Matrix products.",
-    (
-        GridAxis("m", "rows of A and C", "Rows of A and C (tokens of a linear layer)"),
-        GridAxis("n", "columns of B and C", "Columns of B and C (outputs)"),
-        GridAxis("k", "inner size", "Inner size (inputs)"),
-        GridAxis("batch", "independent products", "Independent products in one launch", 1),
-        GridAxis(
-            "groups",
-            "groups, each with its own B",
-            "Groups of a grouped product (experts), each with --m rows and a B of its own; "
-            "0: not grouped",
-            0,
-        ),
-        GridAxis(
-            "launches",
-            "one launch, or one of each group",
-            "Launches of a grouped product",
-            "one",
-            ("one", "each"),
-        ),
-        GridAxis(
-            "precision",
-            "number format of A and B",
-            "Number formats of A and B",
-            "bf16",
-            OPERANDS,
-        ),
-    ),
-    (
-        Setting(
-            "quantise",
-            "Count the pass that quantises A, where the format is narrower than 16 bits.",
-            True,
-            ("--quantise/--no-quantise", "--quantize/--no-quantize"),
-        ),
-        Setting("output_bytes", "One element of C [B].", 2.0, least=0.0, metavar="B"),
-        Setting(
-            "steady", "A load of minutes on a warm device (training), not a short benchmark.", False
-        ),
-        RESIDENT,
-        Setting(
-            "weight_copies",
-            "Calls until the same B comes up again, of what a large cache keeps; 0: B comes "
-            "from memory, as inside a model.",
-            0,
-            least=0,
-            metavar="CALLS",
-        ),
-        Setting(
-            "activation_copies",
-            "Calls until the same A and C come up again; 0: they come from memory.",
-            0,
-            least=0,
-            metavar="CALLS",
-        ),
-    ),
-    _choose_gemm,
-)
+GEMM = kernel_of("gemm", _choose_gemm)
 
 
 def _moe(
@@ -141,51 +211,11 @@ def _moe(
 
 
 _MOE_SIZES = (
-    GridAxis("tokens", "tokens of all expert-parallel ranks together"),
-    GridAxis("hidden", "width of a token"),
-    GridAxis("intermediate", "width of one whole expert"),
-    GridAxis("experts", "experts of the layer"),
-    GridAxis("top_k", "experts per token"),
-    GridAxis("tensor_parallel", "ranks that share each expert's width", default=1, option="tp"),
-    GridAxis("expert_parallel", "ranks that share the experts", default=1, option="ep"),
+    *("tokens", "hidden", "intermediate", "experts", "top_k"),
+    *("tensor_parallel", "expert_parallel"),
 )
-_MOE = Grid("moe", ("routing", "precision"), tuple(axis.name for axis in _MOE_SIZES), _moe)
-MOE = Kernel(
-    "moe",
-    "Mixture-of-experts layers.",
-    (
-        *_MOE_SIZES,
-        GridAxis(
-            "precision",
-            "number format of the products",
-            "Number formats of the products",
-            "bf16",
-            OPERANDS,
-        ),
-        GridAxis(
-            "routing",
-            "distribution of tokens over experts",
-            "How tokens choose experts: identical, balanced, uniform, dirichlet[_CONCENTRATION], "
-            "power_law[_EXPONENT], two_level, empirical:FILE (counts per expert).",
-            "uniform",
-            words=True,
-        ),
-    ),
-    (
-        Setting("seed", "Of random routings.", 0, least=0, metavar="N"),
-        COPIES,
-        RESIDENT,
-        Setting("gated", "Three matrices (gate, up, down) or two.", True, ("--gated/--not-gated",)),
-        Setting(
-            "kernel",
-            "How a library runs the layer: triton, triton_tuned, trtllm, cutlass, aiter.  "
-            "[default: what serving libraries run on the device]",
-            None,
-            metavar="NAME",
-        ),
-    ),
-    lambda axes: _MOE,
-)
+_MOE = Grid("moe", ("routing", "precision"), _MOE_SIZES, _moe)
+MOE = kernel_of("moe", lambda axes: _MOE)
 
 
 def stream_kernels() -> Mapping[str, Work]:
@@ -264,38 +294,7 @@ def _choose_stream(axes: Values) -> Grid:
     return Grid("stream", ("operation", "dtype"), ("rows", "columns"), _stream)
 
 
-STREAM = Kernel(
-    "stream",
-    "Memory-bound operations.",
-    (
-        GridAxis("operation", "what is done", default="", words=True, option="-"),
-        GridAxis("rows", "rows of the tensor (tokens)", default=4096),
-        GridAxis("columns", "columns of the tensor (width)", default=4096),
-        GridAxis(
-            "dtype",
-            "number format of the tensor",
-            "Number formats of the tensor",
-            "bf16",
-            STREAM_PRECISIONS,
-        ),
-        GridAxis("bytes_read", "bytes read", "In place of OPERATION: bytes read", 0, units="B"),
-        GridAxis(
-            "bytes_written", "bytes written", "In place of OPERATION: bytes written", 0, units="B"
-        ),
-    ),
-    (
-        Setting(
-            "cached",
-            "Share of the bytes that the cache holds if the tensors fit: 1 for a kernel that "
-            "runs again and again on the same tensors, 0 after others pushed these out.",
-            0.5,
-            least=0.0,
-            most=1.0,
-            metavar="SHARE",
-        ),
-    ),
-    _choose_stream,
-)
+STREAM = kernel_of("stream", _choose_stream)
 
 
 def _scan(hardware: Hardware, part: Columns, kind: str, phase: str, precision: str) -> Evaluated:
@@ -327,62 +326,7 @@ _SCAN = Grid(
     ("batch", "heads", "key_heads", "key_dim", "value_dim", "chunk", "seq_len"),
     _scan,
 )
-_16_BITS = ("bf16", "fp16")
-_PHASE = GridAxis(
-    "phase",
-    "forward, whole backward, forward with the state handed in and out, or one token",
-    "Passes",
-    "forward",
-    RECURRENCE_PHASES,
-)
-_MIXER_PRECISION = GridAxis(
-    "precision", "number format of activations", "Number formats", "bf16", _16_BITS
-)
-SCAN = Kernel(
-    "scan",
-    "Linear attention and state-space models.",
-    (
-        GridAxis(
-            "kind",
-            "kind of recurrence",
-            "Gated DeltaNet, KDA, SSD, selective scan, lightning attention",
-            "gated_delta",
-            RECURRENCES,
-        ),
-        GridAxis("batch", "sequences", default=1),
-        GridAxis(
-            "seq_len",
-            "tokens of a sequence; decode takes one",
-            "Tokens of a sequence; decode takes one whatever it is",
-            4096,
-        ),
-        GridAxis(
-            "heads",
-            "value heads on the device",
-            "Value heads on the device (mamba1: channels)",
-        ),
-        GridAxis(
-            "key_heads",
-            "key heads (mamba2: groups); 0: one per head",
-            "Key heads (mamba2: groups); 0: as --heads (mamba1: 1)",
-            0,
-        ),
-        GridAxis("key_dim", "width of a key", "Width of a key (mamba: d_state)", 128),
-        GridAxis(
-            "value_dim",
-            "width of a value; 0: as that of a key",
-            "Width of a value (mamba2: headdim); 0: as --key-dim (mamba1: 1)",
-            0,
-        ),
-        GridAxis(
-            "chunk", "tokens of a chunk", "Tokens of a chunk; mamba1 and decode have none", 64
-        ),
-        _PHASE,
-        _MIXER_PRECISION,
-    ),
-    (),
-    lambda axes: _SCAN,
-)
+SCAN = kernel_of("scan", lambda axes: _SCAN)
 
 
 def _convolution(
@@ -413,23 +357,4 @@ def _convolution(
 _CONVOLUTION = Grid(
     "convolution", ("phase", "precision"), ("channels", "kernel_size", "tokens"), _convolution
 )
-CONVOLUTION = Kernel(
-    "convolution",
-    "Causal depthwise convolutions.",
-    (
-        GridAxis("tokens", "tokens of all sequences; decode: sequences", default=4096),
-        GridAxis("channels", "channels on the device"),
-        GridAxis("kernel_size", "width of the filter along the sequence", default=4),
-        _PHASE,
-        _MIXER_PRECISION,
-    ),
-    (
-        Setting(
-            "activation",
-            "SiLU in the same kernel.",
-            True,
-            ("--activation/--no-activation",),
-        ),
-    ),
-    lambda axes: _CONVOLUTION,
-)
+CONVOLUTION = kernel_of("convolution", lambda axes: _CONVOLUTION)
