@@ -1,4 +1,4 @@
-"""How grids of kernels are evaluated: attention, products, layers of experts, streams and mixers."""
+"""How grids of kernels are evaluated: attention, products, experts, streams and mixers."""
 
 from __future__ import annotations
 
