@@ -29,7 +29,7 @@ ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
     ("report/test_document.py", "the page that a report is, read there as a browser does"): (
         "perfmodel/report/page_text.py",
     ),
-    ("cli/core/test_completion.py", "what a shell proposes, asked there as a shell asks"): (
+    ("cli/core/test_installation.py", "what a shell proposes, asked there as a shell asks"): (
         "cli/shared/completions.py",
     ),
     ("oracles/test_step.py", "parts of one compiled pass, which is retold there in loops"): (
@@ -87,10 +87,6 @@ ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
         "cli/workloads/simulate/modes.py",
         "cli/workloads/simulate/output.py",
     ),
-    (
-        "cli/core/kernel/test_commands.py",
-        "what `kernel` takes and prints, read where it is asked for",
-    ): ("cli/core/kernel/output.py",),
     (
         "cli/workloads/topology/test_command.py",
         "what `topology` prints, read where it is asked for",

@@ -10,7 +10,7 @@ import click
 from perfmodel.base.options import refuse_unused
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.combinations import typed_options
+from perfmodel.cli.shared.launch_file import typed_options
 from perfmodel.cli.shared.printing import activity, remark
 from perfmodel.cli.workloads.workload.astra_sim import hardware_options, machine_of, write_for
 from perfmodel.cli.workloads.workload.written import traces_output, write_traces_to

@@ -10,7 +10,7 @@ import click
 from perfmodel.base.units import format_si, format_time
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.combinations import typed_options
+from perfmodel.cli.shared.launch_file import typed_options
 from perfmodel.cli.shared.printing import activity, heading, print_json, table
 from perfmodel.cli.workloads.workload.convert import input_options
 
