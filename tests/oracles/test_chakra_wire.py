@@ -24,15 +24,14 @@ import pytest
 
 from perfmodel.workloads.convert import synthetic
 from perfmodel.workloads.convert.astra_text import convert_text
-from perfmodel.workloads.convert.flexflow import flexflow_traces
 from perfmodel.workloads.convert.pytorch import pytorch_traces
 from perfmodel.workloads.export.chakra import projected_traces
 from perfmodel.workloads.export.workload import projected_workload
-from perfmodel.workloads.formats.astra_text.text import parse_astra_text
+from perfmodel.workloads.formats.astra_text import parse_astra_text
 from perfmodel.workloads.formats.chakra.files import read_trace, write_traces
-from perfmodel.workloads.formats.flexflow import parse_flexflow
-from perfmodel.workloads.formats.pytorch.host import parse_host_trace
-from perfmodel.workloads.formats.pytorch.kineto import parse_kineto
+from perfmodel.workloads.formats.flexflow import flexflow_traces, parse_flexflow
+from perfmodel.workloads.formats.pytorch_host import parse_host_trace
+from perfmodel.workloads.formats.pytorch_kineto import parse_kineto
 from perfmodel.workloads.trace import ABSENT, COMPUTE, MEM_LOAD, METADATA, TraceBuilder, TraceSet
 from perfmodel.workloads.twins.stage.arguments import StageArguments
 from perfmodel.workloads.twins.stage.traces import stage_traces

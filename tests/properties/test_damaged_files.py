@@ -21,10 +21,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from perfmodel.base.errors import FormatError, PerfModelError
-from perfmodel.workloads.convert.opening import open_traces
-from perfmodel.workloads.convert.recognise import workload_kind
-from perfmodel.workloads.formats.chakra.groups import read_groups
-from perfmodel.workloads.formats.pytorch.kineto import read_kineto
+from perfmodel.workloads.convert.opening import open_traces, workload_kind
+from perfmodel.workloads.formats.chakra.json import read_groups
+from perfmodel.workloads.formats.pytorch_kineto import read_kineto
 from perfmodel.workloads.trace import COMPUTE
 from tests.data import BENCHMARKS
 

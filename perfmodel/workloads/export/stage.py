@@ -7,23 +7,21 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from perfmodel.base.pipelines import SCHEDULE_FACTS
-from perfmodel.workloads.export.nodes import (
+from perfmodel.workloads.export.program import (
+    ALL,
     FIRST_STAGE,
     NEXT_IN_RING,
     NOBODY,
     PREVIOUS_IN_RING,
     NodeList,
     Parents,
-    after,
-    both,
-    needing,
-)
-from perfmodel.workloads.export.program import (
-    ALL,
     ProgramStep,
     Slot,
+    after,
+    both,
     in_pieces,
     makes,
+    needing,
     pass_program,
     stage_slots,
 )

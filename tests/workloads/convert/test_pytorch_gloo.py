@@ -9,7 +9,7 @@ import pytest
 
 from perfmodel.base.collectives import TRACED
 from perfmodel.workloads.convert.pytorch import pytorch_trace, pytorch_traces
-from perfmodel.workloads.formats.pytorch.kineto import parse_kineto
+from perfmodel.workloads.formats.pytorch_kineto import parse_kineto
 from perfmodel.workloads.trace import COLLECTIVE, RECEIVE, REMARKS, SEND
 from tests.workloads.convert.timelines import awaited, event, operator, run, timeline, wall
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from perfmodel.workloads.convert.pytorch import PAUSE_NAME
-from perfmodel.workloads.formats.pytorch.host import parse_host_trace
-from perfmodel.workloads.formats.pytorch.kineto import parse_kineto
+from perfmodel.workloads.formats.pytorch_host import parse_host_trace
+from perfmodel.workloads.formats.pytorch_kineto import parse_kineto
 from perfmodel.workloads.simulation.hardware_costs import HardwareCosts
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import PAUSE, TraceSet

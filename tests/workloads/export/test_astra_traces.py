@@ -16,7 +16,7 @@ from perfmodel.workloads.convert.synthetic import (
     dependent_compute,
     pipeline,
 )
-from perfmodel.workloads.export.astra_network import astra_network, astra_system
+from perfmodel.workloads.export.astra_sim import astra_network, astra_system
 from perfmodel.workloads.export.astra_traces import accepted, states_durations, uses_groups_of_some
 from perfmodel.workloads.export.chakra import projected_traces
 from perfmodel.workloads.trace import (
