@@ -14,13 +14,12 @@ import numpy as np
 
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError, did_you_mean
-from perfmodel.base.texts import Texts
 from perfmodel.strategy.fields import MAPPING_AXES
 from perfmodel.strategy.mapping import axis_strides
-from perfmodel.workloads.export.program import FIRST_STAGE, NEXT_IN_RING, PREVIOUS_IN_RING, NodeList
+from perfmodel.workloads.export.program import FIRST_STAGE, NEXT_IN_RING, PREVIOUS_IN_RING
 from perfmodel.workloads.export.stage import stage_nodes
 from perfmodel.workloads.export.types import ProjectedWorkload
-from perfmodel.workloads.trace import ABSENT, SEND, OtherPeers, Ragged, RankTraces, Trace, TraceSet
+from perfmodel.workloads.trace import ABSENT, SEND, OtherPeers, RankTraces, Trace, TraceSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,16 +181,17 @@ def projected_traces(
         stage_nodes(workload, number, layers=granularity == "layer", serial=serial_communication)
         for number in range(len(workload.stages))
     ]
-    used = sorted({kind for stage in stages for kind in stage.group_kinds})
+    templates = [stage.trace(_metadata(workload, number)) for number, stage in enumerate(stages)]
+    used = sorted({kind for template in templates for kind in template.group_names})
     names = _names(groups, used, numbered_groups)
-    templates = [_template(workload, number, stage) for number, stage in enumerate(stages)]
     messages = [np.flatnonzero(stage.peers) for stage in stages]
     peers = [np.array(stage.peers)[places] for stage, places in zip(stages, messages, strict=True)]
     parts: list[Trace | OtherPeers] = []
     shared: dict[tuple[int, tuple[str, ...]], Trace] = {}
     for rank in range(workload.devices):
         number = int(groups.stage[rank])
-        own = tuple(names[kind][groups.number[kind][rank]] for kind in stages[number].group_kinds)
+        kinds = templates[number].group_names
+        own = tuple(names[kind][groups.number[kind][rank]] for kind in kinds)
         if (number, own) not in shared:
             shared[number, own] = replace(templates[number], group_names=own)
         trace = shared[number, own]
@@ -218,36 +218,15 @@ def _names(groups: RankGroups, kinds: Sequence[str], numbered: bool) -> Mapping[
     return names
 
 
-def _template(workload: ProjectedWorkload, number: int, nodes: NodeList) -> Trace:
-    """Return the trace of a stage without the names of groups and peers."""
-    count = len(nodes.names)
-    absent = np.full(count, ABSENT, np.int32)
-    nothing = Ragged(np.zeros(count + 1, np.int64), np.zeros(0, np.int64))
-    data_parents, control_parents = nodes.parents()
-    metadata = {
+def _metadata(workload: ProjectedWorkload, stage: int) -> dict[str, str]:
+    """Return what the traces of a stage say of themselves."""
+    about = {
         "model": workload.model.name,
         "hardware": workload.hardware,
         "framework": workload.framework.name,
-        "stage": str(number),
+        "stage": str(stage),
     }
-    metadata |= {name: str(value) for name, value in workload.strategy.items()}
-    return Trace(
-        identifiers=np.arange(count, dtype=np.int64),
-        names=Texts.of(nodes.names),
-        start_time=np.zeros(count),
-        source=absent,
-        destination=absent,
-        priority=absent,
-        involved=absent,
-        lane=absent,
-        data_parents=data_parents,
-        control_parents=control_parents,
-        inputs=nothing,
-        outputs=nothing,
-        whole_microseconds=True,
-        metadata=metadata,
-        **nodes.columns(),
-    )
+    return about | {name: str(value) for name, value in workload.strategy.items()}
 
 
 def _with_peers(

@@ -7,19 +7,19 @@ of a trace in the making, and the order that a device keeps between them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import StrategyError
+from perfmodel.base.texts import Texts
 from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT, Order
 from perfmodel.workloads.export.types import ProjectedOperation
-from perfmodel.workloads.trace import ABSENT, COMPUTE, RECEIVE, SEND, Ragged
 from perfmodel.workloads.trace import COLLECTIVE as COLLECTIVE_NODE
+from perfmodel.workloads.trace import COMPUTE, Trace, TraceBuilder
 
 BACKWARD_PHASES = ("backward_input", "backward_weight")
 
@@ -254,16 +254,16 @@ def after(parents: Parents) -> Parents:
 
 
 class NodeList:
-    """Columns of the nodes of a stage, one entry per node; identifiers count from 0.
+    """Nodes of a stage; identifiers count from 0.
 
     Attributes
     ----------
-    group_kinds : dict of str to int
-        Kinds of groups that its collectives use, numbered in order of first use.
     lane : str
         Collectives of one group and lane follow each other in the order in which they are
         added, on every rank: members that took them up in different orders would wait for
         each other for ever.
+    peers : list of int
+        Of every node: whom its message goes to or comes from; 0: it is none.
 
     Parameters
     ----------
@@ -274,71 +274,40 @@ class NodeList:
     def __init__(self, serial: bool = False) -> None:
         self.serial = serial
         self.lane = ""
-        self._last: dict[tuple[str, str], int] = {}  # collective of each group and lane
-        self.names: list[str] = []
-        self.kinds: list[int] = []
-        self.duration: list[float] = []
-        self.num_ops: list[int] = []
-        self.tensor_size: list[int] = []
-        self.collective: list[int] = []
-        self.communication_size: list[int] = []
-        self.group: list[int] = []
         self.peers: list[int] = []
-        self.tag: list[int] = []
-        self.on_cpu: list[int] = []
-        self.data: list[Sequence[int]] = []
-        self.control: list[Sequence[int]] = []
-        self.group_kinds: dict[str, int] = {}
+        self._last: dict[tuple[str, str], int] = {}  # collective of each group and lane
+        self._builder = TraceBuilder()
 
     def _add(
         self,
         name: str,
         kind: int,
         parents: Parents,
-        duration: float,
         *,
-        operations: int = ABSENT,
-        traffic: int = ABSENT,
-        collective: int = ABSENT,
-        size: int = ABSENT,
-        group: int = ABSENT,
         peer: int = 0,
-        tag: int = ABSENT,
-        host: bool = False,
+        on_cpu: int = 0,
+        **about: Any,
     ) -> int:
-        self.names.append(name)
-        self.kinds.append(kind)
-        self.duration.append(duration)
-        self.num_ops.append(operations)
-        self.tensor_size.append(traffic)
-        self.collective.append(collective)
-        self.communication_size.append(size)
-        self.group.append(group)
         self.peers.append(peer)
-        self.tag.append(tag)
-        self.on_cpu.append(int(host))
-        self.data.append(parents[0])
-        self.control.append(parents[1])
-        return len(self.names) - 1
+        data, control = parents
+        return self._builder.add(name, kind, data=data, control=control, on_cpu=on_cpu, **about)
 
     def compute(
         self, name: str, parents: Parents, duration: float, flops: float, traffic: float
     ) -> int:
         """Add work of the device; without matrix FLOP it states 1, to have an intensity."""
-        operations = max(1, round(flops))
-        return self._add(
-            name, COMPUTE, parents, duration, operations=operations, traffic=max(1, round(traffic))
-        )
+        amounts = {"num_ops": max(1, round(flops)), "tensor_size": max(1, round(traffic))}
+        return self._add(name, COMPUTE, parents, duration=duration, **amounts)
 
     def host(self, name: str, parents: Parents, duration: float) -> int:
         """Add time in which the device waits for the host."""
-        return self._add(name, COMPUTE, parents, duration, operations=0, traffic=0, host=True)
+        nothing = {"num_ops": 0, "tensor_size": 0}
+        return self._add(name, COMPUTE, parents, on_cpu=1, duration=duration, **nothing)
 
     def collectives(self, name: str, parents: Parents, item: ProjectedOperation) -> int:
         """Add all calls of a collective, one after another; return the last."""
         calls = max(1, round(item.count))
         size = item.size / item.members if item.collective == "all_gather" else item.size
-        group = self.group_kinds.setdefault(item.group, len(self.group_kinds))
         queue = ("", "") if self.serial else (item.group, self.lane)
         if queue in self._last:
             parents = both(parents, after(needing((self._last[queue],))))
@@ -348,61 +317,42 @@ class NodeList:
                 name,
                 COLLECTIVE_NODE,
                 parents,
-                item.time / calls,
+                duration=item.time / calls,
                 collective=TRACED.index(item.collective),
-                size=max(1, round(size)),
-                group=group,
+                communication_size=max(1, round(size)),
+                group=item.group,
             )
             parents = needing((node,))
         self._last[queue] = node
         return node
 
-    def send(
-        self, name: str, parents: Parents, size: float, duration: float, peer: int, tag: int
+    def message(
+        self,
+        kind: int,
+        name: str,
+        parents: Parents,
+        size: float,
+        duration: float,
+        peer: int,
+        tag: int,
     ) -> int:
-        """Add a message to a peer."""
-        return self._add(
-            name, SEND, parents, duration, size=max(1, round(size)), peer=peer, tag=tag
-        )
+        """Add a message to a peer (`SEND`), or the arrival of one from it (`RECEIVE`)."""
+        sent = {"communication_size": max(1, round(size)), "tag": tag}
+        return self._add(name, kind, parents, peer=peer, duration=duration, **sent)
 
-    def receive(
-        self, name: str, parents: Parents, size: float, duration: float, peer: int, tag: int
-    ) -> int:
-        """Add the arrival of a message from a peer."""
-        return self._add(
-            name, RECEIVE, parents, duration, size=max(1, round(size)), peer=peer, tag=tag
-        )
-
-    def columns(self) -> dict[str, Any]:
-        """Return the columns that all ranks of a stage share, by their names in `Trace`.
+    def trace(self, metadata: Mapping[str, str]) -> Trace:
+        """Return the nodes as a trace whose groups are kinds of groups.
 
         Raises
         ------
         StrategyError
             An operation is larger than a trace can say.
         """
-        kinds: dict[str, tuple[list[Any], Any]] = {
-            "kinds": (self.kinds, np.int8),
-            "duration": (self.duration, np.float64),
-            "num_ops": (self.num_ops, np.int64),
-            "tensor_size": (self.tensor_size, np.int64),
-            "collective": (self.collective, np.int8),
-            "communication_size": (self.communication_size, np.int64),
-            "group": (self.group, np.int32),
-            "tag": (self.tag, np.int32),
-            "on_cpu": (self.on_cpu, np.int8),
-        }
         try:
-            columns: dict[str, NDArray[Any]] = {
-                name: np.array(values, kind) for name, (values, kind) in kinds.items()
-            }
+            trace = self._builder.build(metadata)
         except OverflowError:
             raise StrategyError(
                 "one operation has more FLOP or bytes than the 63 bits of an execution trace "
                 "hold; use a smaller batch, shorter sequences or more devices"
             ) from None
-        return columns
-
-    def parents(self) -> tuple[Ragged, Ragged]:
-        """Return data and control parents."""
-        return Ragged.from_lists(self.data), Ragged.from_lists(self.control)
+        return replace(trace, names=Texts.of(trace.names), whole_microseconds=True)
