@@ -438,7 +438,6 @@ SCALARS: tuple[tuple[str, Any, float], ...] = (
     ("on_cpu", np.int8, ABSENT),
     ("lane", np.int32, ABSENT),
 )
-SCALAR_NAMES = {name for name, _, _ in SCALARS}
 
 
 class TraceBuilder:
@@ -454,8 +453,8 @@ class TraceBuilder:
     """
 
     def __init__(self) -> None:
-        self._nodes: list[tuple[Any, ...]] = []  # in the order that `build` takes apart
-        self._scalars: list[Mapping[str, float]] = []
+        self._columns: list[list[Any]] = [[] for _ in range(9)]  # as `build` takes them apart
+        self._scalars: dict[str, list[float]] = {name: [] for name, _, _ in SCALARS}
         self._group_names: dict[str, int] = {}
         self._involved_dimensions: dict[tuple[bool, ...], int] = {}
         self._tensors: dict[tuple[str, int], int] = {}
@@ -498,48 +497,47 @@ class TraceBuilder:
         **scalars : float
             Any of `SCALARS`.
         """
-        position = len(self._nodes)
+        position = len(self._columns[0])
         number = position if identifier is None else identifier
-        if not scalars.keys() <= SCALAR_NAMES:
-            raise TypeError(f"no such column: {', '.join(scalars.keys() - SCALAR_NAMES)}")
-        self._scalars.append(scalars)
-        self._nodes.append(
-            (
-                number,
-                name,
-                kind,
-                _numbered(self._group_names, group) if group else EVERYBODY,
-                ABSENT
-                if involved is None
-                else _numbered(self._involved_dimensions, tuple(involved)),
-                data,
-                control,
-                [_numbered(self._tensors, item) for item in inputs],
-                [_numbered(self._tensors, item) for item in outputs],
-            )
+        for column, _, default in SCALARS:
+            self._scalars[column].append(scalars.pop(column, default))
+        if scalars:
+            raise TypeError(f"no such column: {', '.join(scalars)}")
+        flags = None if involved is None else tuple(involved)
+        values = (
+            number,
+            name,
+            kind,
+            _numbered(self._group_names, group) if group else EVERYBODY,
+            ABSENT if flags is None else _numbered(self._involved_dimensions, flags),
+            data,
+            control,
+            tuple([_numbered(self._tensors, item) for item in inputs]) if inputs else (),
+            tuple([_numbered(self._tensors, item) for item in outputs]) if outputs else (),
         )
+        for items, value in zip(self._columns, values, strict=True):
+            items.append(value)
         if other:
             self._other[position] = other
         return number
 
     def build(self, metadata: Mapping[str, Any] | None = None, version: str = "") -> Trace:
         """Return the trace of what was added."""
-        columns = list(zip(*self._nodes, strict=True)) or [()] * 9
-        identifiers, names, kinds, group, involved, data, control, inputs, outputs = columns
+        identifiers, names, kinds, group, involved, *lists = self._columns
+        data, control, inputs, outputs = map(Ragged.from_lists, lists)
         scalars: dict[str, Any] = {
-            name: np.array([node.get(name, default) for node in self._scalars], kind)
-            for name, kind, default in SCALARS
+            name: np.array(self._scalars[name], kind) for name, kind, _ in SCALARS
         }
         return Trace(
             identifiers=np.array(identifiers, np.int64),
-            names=names,
+            names=tuple(names),
             kinds=np.array(kinds, np.int8),
             group=np.array(group, np.int32),
             involved=np.array(involved, np.int32),
-            data_parents=Ragged.from_lists(data),
-            control_parents=Ragged.from_lists(control),
-            inputs=Ragged.from_lists(inputs),
-            outputs=Ragged.from_lists(outputs),
+            data_parents=data,
+            control_parents=control,
+            inputs=inputs,
+            outputs=outputs,
             group_names=tuple(self._group_names),
             involved_dimensions=tuple(self._involved_dimensions),
             tensors=self._tensor_columns(),

@@ -184,8 +184,8 @@ def projected_traces(
     templates = [stage.trace(_metadata(workload, number)) for number, stage in enumerate(stages)]
     used = sorted({kind for template in templates for kind in template.group_names})
     names = _names(groups, used, numbered_groups)
-    messages = [np.flatnonzero(stage.peers) for stage in stages]
-    peers = [np.array(stage.peers)[places] for stage, places in zip(stages, messages, strict=True)]
+    messages = [np.array(list(stage.peers), np.int64) for stage in stages]
+    peers = [np.array(list(stage.peers.values()), np.int64) for stage in stages]
     parts: list[Trace | OtherPeers] = []
     shared: dict[tuple[int, tuple[str, ...]], Trace] = {}
     for rank in range(workload.devices):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -228,7 +228,7 @@ def stage_slots(order: Order, stage: int, *, paired: bool = False) -> list[Slot]
 
 
 # Whom a message goes to or comes from, as `NodeList.peers` has it; from the last one on, a stage.
-NEXT_IN_RING, PREVIOUS_IN_RING, FIRST_STAGE = 1, 2, 3  # 0: it is no message
+NEXT_IN_RING, PREVIOUS_IN_RING, FIRST_STAGE = range(3)
 
 # Identifiers that a node waits for: whose results it needs, and what merely comes first.
 Parents = tuple[tuple[int, ...], tuple[int, ...]]
@@ -262,8 +262,8 @@ class NodeList:
         Collectives of one group and lane follow each other in the order in which they are
         added, on every rank: members that took them up in different orders would wait for
         each other for ever.
-    peers : list of int
-        Of every node: whom its message goes to or comes from; 0: it is none.
+    peers : dict of int to int
+        By node: whom its message goes to or comes from.
 
     Parameters
     ----------
@@ -274,35 +274,39 @@ class NodeList:
     def __init__(self, serial: bool = False) -> None:
         self.serial = serial
         self.lane = ""
-        self.peers: list[int] = []
+        self.peers: dict[int, int] = {}
         self._last: dict[tuple[str, str], int] = {}  # collective of each group and lane
         self._builder = TraceBuilder()
-
-    def _add(
-        self,
-        name: str,
-        kind: int,
-        parents: Parents,
-        *,
-        peer: int = 0,
-        on_cpu: int = 0,
-        **about: Any,
-    ) -> int:
-        self.peers.append(peer)
-        data, control = parents
-        return self._builder.add(name, kind, data=data, control=control, on_cpu=on_cpu, **about)
+        self._add = self._builder.add
 
     def compute(
         self, name: str, parents: Parents, duration: float, flops: float, traffic: float
     ) -> int:
         """Add work of the device; without matrix FLOP it states 1, to have an intensity."""
-        amounts = {"num_ops": max(1, round(flops)), "tensor_size": max(1, round(traffic))}
-        return self._add(name, COMPUTE, parents, duration=duration, **amounts)
+        return self._add(
+            name,
+            COMPUTE,
+            data=parents[0],
+            control=parents[1],
+            duration=duration,
+            num_ops=max(1, round(flops)),
+            tensor_size=max(1, round(traffic)),
+            on_cpu=0,
+        )
 
     def host(self, name: str, parents: Parents, duration: float) -> int:
         """Add time in which the device waits for the host."""
-        nothing = {"num_ops": 0, "tensor_size": 0}
-        return self._add(name, COMPUTE, parents, on_cpu=1, duration=duration, **nothing)
+        data, control = parents
+        return self._add(
+            name,
+            COMPUTE,
+            data=data,
+            control=control,
+            duration=duration,
+            num_ops=0,
+            tensor_size=0,
+            on_cpu=1,
+        )
 
     def collectives(self, name: str, parents: Parents, item: ProjectedOperation) -> int:
         """Add all calls of a collective, one after another; return the last."""
@@ -316,11 +320,13 @@ class NodeList:
             node = self._add(
                 name,
                 COLLECTIVE_NODE,
-                parents,
+                data=parents[0],
+                control=parents[1],
                 duration=item.time / calls,
                 collective=TRACED.index(item.collective),
                 communication_size=max(1, round(size)),
                 group=item.group,
+                on_cpu=0,
             )
             parents = needing((node,))
         self._last[queue] = node
@@ -337,8 +343,18 @@ class NodeList:
         tag: int,
     ) -> int:
         """Add a message to a peer (`SEND`), or the arrival of one from it (`RECEIVE`)."""
-        sent = {"communication_size": max(1, round(size)), "tag": tag}
-        return self._add(name, kind, parents, peer=peer, duration=duration, **sent)
+        node = self._add(
+            name,
+            kind,
+            data=parents[0],
+            control=parents[1],
+            duration=duration,
+            communication_size=max(1, round(size)),
+            tag=tag,
+            on_cpu=0,
+        )
+        self.peers[node] = peer
+        return node
 
     def trace(self, metadata: Mapping[str, str]) -> Trace:
         """Return the nodes as a trace whose groups are kinds of groups.
