@@ -30,11 +30,10 @@ from perfmodel.workloads.export.workload import projected_workload
 from perfmodel.workloads.formats.astra_text import parse_astra_text
 from perfmodel.workloads.formats.chakra.files import read_trace, write_traces
 from perfmodel.workloads.formats.flexflow import flexflow_traces, parse_flexflow
-from perfmodel.workloads.formats.pytorch_host import parse_host_trace
-from perfmodel.workloads.formats.pytorch_kineto import parse_kineto
 from perfmodel.workloads.trace import ABSENT, COMPUTE, MEM_LOAD, METADATA, TraceBuilder, TraceSet
 from perfmodel.workloads.twins.stage.arguments import StageArguments
 from perfmodel.workloads.twins.stage.traces import stage_traces
+from tests.workloads.formats.made_pytorch import parse_host_trace, parse_kineto
 
 VARINT, EIGHT_BYTES, LENGTH, FOUR_BYTES = 0, 1, 2, 5  # wire types
 # et_def.proto. A value of an attribute: its field, kind and wire type.
@@ -343,7 +342,7 @@ def kernel_events(rank, name, **keys):
     work = {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 20, "ts": 20, "dur": 30,
             "args": keys}  # fmt: skip
     info = {"rank": rank, "world_size": 4}
-    return parse_kineto(json.dumps({"traceEvents": [call, work], "distributedInfo": info}))
+    return parse_kineto({"traceEvents": [call, work], "distributedInfo": info})
 
 
 def test_pytorch_groups(tmp_path):
@@ -383,7 +382,7 @@ def test_pytorch_host_alone(tmp_path):
              {"values": values, "types": ["GenericList[Tensor(float)]"]}),
         )
     ]  # fmt: skip
-    host = parse_host_trace(json.dumps({"schema": "1.1.0-chakra.0.0.4", "nodes": nodes}))
+    host = parse_host_trace({"schema": "1.1.0-chakra.0.0.4", "nodes": nodes})
     _, found = check_written(pytorch_traces([(host, None)]), tmp_path)[0]
     assert [item["type"] for item in found] == [COMP, COMP, COLL]
     assert found[-1]["attributes"]["comm_type"] == ("int64", REDUCE_SCATTER)

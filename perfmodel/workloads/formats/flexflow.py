@@ -29,14 +29,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import DataError, FormatError, did_you_mean
-from perfmodel.base.files import shortened
+from perfmodel.base.files import read_text, shortened
 from perfmodel.workloads.trace import (
     ABSENT,
     COMPUTE,
@@ -132,15 +131,7 @@ def read_flexflow(path: str | os.PathLike[str]) -> TaskGraph:
     FormatError
         The file cannot be read or is no such graph; says the line and what would be right.
     """
-    try:
-        if Path(path).stat().st_size > LARGEST_FILE:
-            raise FormatError(f"{path}: larger than {LARGEST_FILE} B, the most that is read")
-        text = Path(path).read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise FormatError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise FormatError(f"{path}: not UTF-8 text; a FlexFlow task graph is needed") from None
-    return parse_flexflow(text, str(path))
+    return parse_flexflow(read_text(path, "a FlexFlow task graph", LARGEST_FILE), str(path))
 
 
 def parse_flexflow(text: str, file: str = "task graph") -> TaskGraph:

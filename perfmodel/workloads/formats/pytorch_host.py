@@ -112,22 +112,17 @@ def read_host_trace(path: str | os.PathLike[str]) -> HostTrace:
     FormatError
         The file cannot be read or is no such trace; says the node and what would be right.
     """
-    return _host_trace(read_json(path), str(path))
+    return host_trace(read_json(path), str(path))
 
 
-def parse_host_trace(text: str, file: str = "host trace") -> HostTrace:
-    """Read a host trace from text; `file` is what errors call it.
+def host_trace(content: Any, file: str) -> HostTrace:
+    """Return the trace that a JSON value describes; `file` is what errors call it.
 
     Raises
     ------
     FormatError
         As of `read_host_trace`.
     """
-    return _host_trace(parse_json(text, file, PROFILE), file)
-
-
-def _host_trace(content: Any, file: str) -> HostTrace:
-    """Return the trace that a JSON value describes."""
     if not isinstance(content, dict) or not isinstance(content.get("nodes"), list):
         raise FormatError(
             f"{file}: no execution trace of PyTorch: an object with 'nodes' is needed"

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import FormatError
-from perfmodel.base.files import PROFILE, parse_json, read_json, shortened
+from perfmodel.base.files import read_json, shortened
 from perfmodel.workloads.formats.pytorch_collectives import (
     EVENT_PREFIX,
     LARGEST_GROUP,
@@ -137,22 +137,17 @@ def read_kineto(path: str | os.PathLike[str]) -> KinetoTrace:
     FormatError
         The file cannot be read or is no such trace; says the event and what would be right.
     """
-    return _kineto(read_json(path), str(path))
+    return kineto_trace(read_json(path), str(path))
 
 
-def parse_kineto(text: str, file: str = "Kineto trace") -> KinetoTrace:
-    """Read a Kineto trace from text; `file` is what errors call it.
+def kineto_trace(content: Any, file: str) -> KinetoTrace:
+    """Return the trace that a JSON value describes; `file` is what errors call it.
 
     Raises
     ------
     FormatError
         As of `read_kineto`.
     """
-    return _kineto(parse_json(text, file, PROFILE), file)
-
-
-def _kineto(content: Any, file: str) -> KinetoTrace:
-    """Return the trace that a JSON value describes."""
     events = content.get("traceEvents") if isinstance(content, dict) else content
     if not isinstance(events, list):
         raise FormatError(f"{file}: no Kineto trace: an object with 'traceEvents' is needed")

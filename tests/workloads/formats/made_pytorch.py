@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from hypothesis import strategies as st
 
 from perfmodel.base.errors import FormatError
-from perfmodel.workloads.formats.pytorch_kineto import parse_kineto
+from perfmodel.workloads.formats.pytorch_host import HostTrace, host_trace
+from perfmodel.workloads.formats.pytorch_kineto import KinetoTrace, kineto_trace
+
+
+def parse_host_trace(content: Any, file: str = "host trace") -> HostTrace:
+    return host_trace(json.loads(json.dumps(content)), file)
+
+
+def parse_kineto(content: Any, file: str = "Kineto trace") -> KinetoTrace:
+    return kineto_trace(json.loads(json.dumps(content)), file)
 
 
 def node(identifier, name, parent=2, values=(), types=(), **attributes):
@@ -45,13 +55,13 @@ def event(category, name, start, duration, thread=1, **keys):
 
 
 def kineto(*events, **content):
-    return parse_kineto(json.dumps({"traceEvents": list(events), **content}))
+    return parse_kineto({"traceEvents": list(events), **content})
 
 
 def reads(parse, content):
     """Whether a value is read, or refused in one line."""
     try:
-        parse(json.dumps(content), "x.json")
+        parse(content, "x.json")
     except FormatError as error:
         return str(error).startswith("x.json") and len(str(error).splitlines()) == 1
     return True

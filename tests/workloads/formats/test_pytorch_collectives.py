@@ -16,9 +16,9 @@ from perfmodel.workloads.formats.pytorch_collectives import (
     gloo_call,
     record_from_keys,
 )
-from perfmodel.workloads.formats.pytorch_kineto import GLOO, OPERATOR, parse_kineto
+from perfmodel.workloads.formats.pytorch_kineto import GLOO, OPERATOR
 from perfmodel.workloads.trace import ABSENT
-from tests.workloads.formats.made_pytorch import VALUES, event, kineto, reads
+from tests.workloads.formats.made_pytorch import VALUES, event, kineto, parse_kineto, reads
 
 
 def test_arguments_of_collectives_are_read():

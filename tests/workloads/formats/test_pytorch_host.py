@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,10 +11,17 @@ from perfmodel.base.files import PROFILE, parse_json
 from perfmodel.workloads.formats.pytorch_collectives import (
     CollectiveRecord,
 )
-from perfmodel.workloads.formats.pytorch_host import parse_host_trace, read_host_trace
+from perfmodel.workloads.formats.pytorch_host import read_host_trace
 from perfmodel.workloads.trace import ABSENT
 from tests.data import ASTRA, MISSING
-from tests.workloads.formats.made_pytorch import VALUES, groups_node, host, node, reads
+from tests.workloads.formats.made_pytorch import (
+    VALUES,
+    groups_node,
+    host,
+    node,
+    parse_host_trace,
+    reads,
+)
 
 SAMPLES = ASTRA / "chakra_samples"
 HOST_SAMPLE = SAMPLES / "pytorch_host_et_1.0.2-chakra.0.0.4.json"
@@ -33,7 +38,7 @@ NEW = (
 
 def test_operators_are_sorted_and_columns_hold_what_nodes_say():
     nodes = (node(9, "aten::b", 4, tid=2), node(4, "aten::a"))
-    trace = parse_host_trace(json.dumps(host(*nodes)))
+    trace = parse_host_trace(host(*nodes))
     assert trace.identifiers.tolist() == [1, 4, 9]
     assert trace.names[1:] == ("aten::a", "aten::b")
     assert trace.parents.tolist() == [1, 2, 4]
@@ -47,7 +52,7 @@ def test_the_older_form_of_a_collective_finds_its_group_by_number():
         3, {"pg_name": "0", "backend_id": 82149104, "ranks": [], "group_size": 2, "group_count": 1}
     )
     content = host(init, node(5, "record_param_comms", 2, *OLD))
-    trace = parse_host_trace(json.dumps(content))
+    trace = parse_host_trace(content)
     record = trace.collectives[2]
     assert record == CollectiveRecord("all_gather", 1024, "82149104", None, 2, 12)
     assert trace.groups == {"0": (), "82149104": ()}
@@ -55,14 +60,14 @@ def test_the_older_form_of_a_collective_finds_its_group_by_number():
 
 
 def test_the_newer_form_states_first_rank_stride_and_size():
-    trace = parse_host_trace(json.dumps(host(node(5, "record_param_comms", 2, *NEW))))
+    trace = parse_host_trace(host(node(5, "record_param_comms", 2, *NEW)))
     assert trace.collectives[1] == CollectiveRecord("all_reduce", 1024, "1", (4, 6), 2, 7)
 
 
 def test_ranks_of_a_defined_group_count_more_than_the_stride():
     init = groups_node(3, {"pg_name": "1", "pg_desc": "tp", "ranks": [1, 5], "pg_size": 2})
     content = host(init, node(5, "record_param_comms", 2, *NEW))
-    assert parse_host_trace(json.dumps(content)).collectives[2].ranks == (1, 5)
+    assert parse_host_trace(content).collectives[2].ranks == (1, 5)
 
 
 def test_attributes_of_schema_1_1_state_the_size():
@@ -70,7 +75,7 @@ def test_attributes_of_schema_1_1_state_the_size():
     content = host(
         node(5, "record_param_comms", 2, *NEW, **attributes), schema="1.1.1-chakra.0.0.4"
     )
-    assert parse_host_trace(json.dumps(content)).collectives[1].size == 200
+    assert parse_host_trace(content).collectives[1].size == 200
 
 
 @pytest.mark.parametrize(
@@ -79,9 +84,7 @@ def test_attributes_of_schema_1_1_state_the_size():
      "1.1.2-chakra.0.0.4", "1.12.0-chakra.0.0.4"],
 )  # fmt: skip
 def test_schemas_of_all_releases_since_the_second_are_read_alike(schema):
-    trace = parse_host_trace(
-        json.dumps(host(node(5, "record_param_comms", 2, *NEW), schema=schema))
-    )
+    trace = parse_host_trace(host(node(5, "record_param_comms", 2, *NEW), schema=schema))
     assert trace.schema == schema
     assert trace.collectives[1] == CollectiveRecord("all_reduce", 1024, "1", (4, 6), 2, 7)
 
@@ -102,14 +105,14 @@ def test_the_first_schema_has_flat_nodes():
         flat_node(5, "record_param_comms", 4, *OLD),
         flat_node(1, "[pytorch|profiler|execution_trace|process]", 1),
     ]
-    trace = parse_host_trace(json.dumps({"schema": "1.0.1", "nodes": nodes}))
+    trace = parse_host_trace({"schema": "1.0.1", "nodes": nodes})
     assert trace.parents.tolist() == [1, 2, 4]
     assert trace.thread.tolist() == [3, 3, 3]
     assert trace.record_function.tolist() == [0, 3, 4]
     assert trace.collectives == {2: CollectiveRecord("all_gather", 1024, "82149104", None, 2, 12)}
     for damage in (4, {"id": 4}, {"id": 4, "name": "a"}, {"id": 4, "name": "a", "parent": -1}):
         with pytest.raises(FormatError, match="node at index 0"):
-            parse_host_trace(json.dumps({"schema": "1.0.1", "nodes": [damage]}))
+            parse_host_trace({"schema": "1.0.1", "nodes": [damage]})
 
 
 def test_split_sizes_of_an_all_to_all_add_up():
@@ -119,7 +122,7 @@ def test_split_sizes_of_an_all_to_all_add_up():
                   "in_split_size": "[100, 156]", "out_split_size": "[28, 4]"}  # fmt: skip
     for stated in ({}, attributes):
         part = node(5, "record_param_comms", 2, values, NEW[1], **stated)
-        trace = parse_host_trace(json.dumps(host(part, schema="1.1.1-chakra.0.0.4")))
+        trace = parse_host_trace(host(part, schema="1.1.1-chakra.0.0.4"))
         assert trace.collectives[1] == CollectiveRecord("all_to_all", 1024, "1", (0, 1), 2, 7)
 
 
@@ -128,7 +131,7 @@ def test_waits_and_messages_are_told_apart_from_collectives():
     send = node(6, "record_param_comms", 2, [[TENSOR], 3, ["1", ""], 1, *NEW[0][4:]], NEW[1])
     send["inputs"]["values"][4] = "send"
     other = node(7, "record_param_comms", 2, [1, 2, 3, "init", [], [], 1])
-    trace = parse_host_trace(json.dumps(host(wait, send, other)))
+    trace = parse_host_trace(host(wait, send, other))
     assert trace.collectives[1] == CollectiveRecord("wait", sequence=12, group="0")
     assert trace.collectives[2].kind == "send"
     assert trace.collectives[2].peer == 6  # the second of ranks 4, 6
@@ -182,7 +185,7 @@ def test_what_is_wrong_with_a_host_trace_is_said_in_one_line(change, message):
     content = host(node(5, "record_param_comms", 2, *NEW))
     change(content)
     with pytest.raises(FormatError, match=message) as error:
-        parse_host_trace(json.dumps(content), "x.json")
+        parse_host_trace(content, "x.json")
     assert str(error.value).startswith("x.json")
     assert "\n" not in str(error.value)
 

@@ -18,11 +18,10 @@ from perfmodel.workloads.formats.pytorch_kineto import (
     DEVICE,
     OPERATOR,
     WAIT,
-    parse_kineto,
     read_kineto,
 )
 from perfmodel.workloads.trace import ABSENT
-from tests.workloads.formats.made_pytorch import VALUES, event, kineto, reads
+from tests.workloads.formats.made_pytorch import VALUES, event, kineto, parse_kineto, reads
 
 
 def test_events_are_ordered_and_joined():
@@ -107,7 +106,7 @@ def test_waits_between_streams_are_read():
 def test_what_is_wrong_with_an_event_is_said_in_one_line(event_keys, message):
     content = {"traceEvents": [event("cpu_op", "a", 0, 1) | event_keys]}
     with pytest.raises(FormatError, match=message) as error:
-        parse_kineto(json.dumps(content), "x.json")
+        parse_kineto(content, "x.json")
     assert str(error.value).startswith("x.json, traceEvents[0]")
 
 
