@@ -18,6 +18,7 @@ import yaml
 from perfmodel.base.collectives import SIMULATED
 from perfmodel.base.errors import FormatError, HardwareError, did_you_mean
 from perfmodel.base.files import atomic_path, json_object, key_line, read_text, shortened
+from perfmodel.base.located import Located
 from perfmodel.workloads.formats.astra_machine import (
     COLLECTIVE_OPTIMIZATIONS,
     SCHEDULING_POLICIES,
@@ -92,8 +93,7 @@ def read_network(path: str | Path) -> AstraNetwork:
     root = _yaml_root(path, read_text(path, "a network.yml"))
     if not isinstance(root, yaml.MappingNode):
         raise FormatError(f"{path}:{_line(root)}: should be keys: {', '.join(NETWORK_KEYS)}")
-    lists: dict[str, list[tuple[str, int]]] = {}
-    lines: dict[str, int] = {}
+    lists = Located(path)
     for key_node, value_node in root.value:
         at = _line(key_node)
         if not isinstance(key_node, yaml.ScalarNode):
@@ -102,35 +102,30 @@ def read_network(path: str | Path) -> AstraNetwork:
                 f"right are: {', '.join(NETWORK_KEYS)}"
             )
         key = shortened(key_node.value)
-        if key in lists:
-            raise FormatError(
-                f"{path}:{at}: key '{key}' is given twice (first on line {lines[key]}); "
-                "it should stand once"
-            )
         if key not in NETWORK_KEYS:
             raise FormatError(f"{path}:{at}: unknown key '{key}'{did_you_mean(key, NETWORK_KEYS)}")
-        lists[key], lines[key] = _scalars(path, key, value_node), at
+        lists.put(key, _scalars(path, key, value_node), at)
     for key, (_, example) in NETWORK_KEYS.items():
         if key not in lists:
             raise FormatError(
                 f"{path}:{_line(root)}: key '{key}' is missing; it should be a list with one "
                 f"entry per dimension, such as {key}: {example}"
             )
-    dimensions = len(lists["topology"])
-    for key, entries in lists.items():
+    dimensions = len(lists["topology"].value)
+    for key, (entries, _) in lists.items():
         if len(entries) != dimensions:
             raise FormatError(
-                f"{path}:{lines[key]}: {key} has {len(entries)} entries, but topology has "
+                f"{lists.where(key)}: {key} has {len(entries)} entries, but topology has "
                 f"{dimensions}; there should be one per dimension"
             )
     values = {
-        key: tuple(_network_value(path, key, text, at) for text, at in entries)
-        for key, entries in lists.items()
+        field: tuple(_network_value(path, key, text, at) for text, at in lists[key].value)
+        for key, (field, _) in NETWORK_KEYS.items()
     }
     try:
-        return AstraNetwork(**{field: values[key] for key, (field, _) in NETWORK_KEYS.items()})
+        return AstraNetwork(**values)
     except HardwareError as error:
-        raise FormatError(f"{path}:{lines['npus_count']}: {error}") from None
+        raise FormatError(f"{lists.where('npus_count')}: {error}") from None
 
 
 def write_network(network: AstraNetwork, path: str | Path) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 from perfmodel.base.collectives import SIMULATED
 from perfmodel.base.errors import FormatError, HardwareError, did_you_mean
 from perfmodel.base.files import json_object, key_line, read_text, shortened
+from perfmodel.base.located import Located
 from perfmodel.workloads.formats.astra_machine import (
     COLLECTIVE_OPTIMIZATIONS,
     UNAWARE_TOPOLOGIES,
@@ -137,8 +138,7 @@ def read_native_system(path: FilePath) -> NativeSystem:
         The file cannot be read, lacks or repeats a key, or holds a value that the simulator
         cannot use; names file, line and key.
     """
-    values: dict[str, Any] = {}
-    lines: dict[str, int] = {}
+    found = Located(path)
     text = read_text(path, "a system of ASTRA-sim 1.0")
     for at, line in enumerate(re.split(r"\r\n|\r|\n", text), 1):
         words = line.split()
@@ -155,19 +155,15 @@ def read_native_system(path: FilePath) -> NativeSystem:
                 f"{path}:{at}: unknown key '{shortened(key)}'"
                 f"{did_you_mean(shortened(key), SYSTEM_KEYS)}"
             )
-        if key in lines:
-            raise FormatError(
-                f"{path}:{at}: key '{key}' is given twice (first on line {lines[key]})"
-            )
-        lines[key] = at
         try:
-            values |= _system_value(key, words[1])
+            found.put(key, _system_value(key, words[1]), at, advice="")
         except HardwareError as error:
             raise FormatError(f"{path}:{at}: {error}") from None
     for key in REQUIRED:
-        if key not in lines:
+        if key not in found:
             raise FormatError(f"{path}:1: key '{key}' is missing")
-    return NativeSystem(**values)
+    fields = {name: value for entry in found.values() for name, value in entry.value.items()}
+    return NativeSystem(**fields)
 
 
 def _system_value(key: str, word: str) -> Mapping[str, Any]:
