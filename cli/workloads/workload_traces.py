@@ -17,6 +17,7 @@ from perfmodel.base.units import counted, format_si, format_time
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.combinations import typed_options
+from perfmodel.cli.shared.fields import fields_of
 from perfmodel.cli.shared.inputs import load_rows
 from perfmodel.cli.shared.printing import activity, heading, print_json, remark, table
 
@@ -377,45 +378,10 @@ COUNTS = (
     "STAGE counts a multiply-add as one operation and an element as one byte: halve peak-perf, "
     "local-mem-bw and bandwidth for numbers of 16 bits"
 )
-DEGREES, MODEL = "Degrees", "Model (defaults: the generator's)"
-# Generator's spelling: section, meaning.
-WORDS = {
-    "dp": (DEGREES, "Data parallelism."),
-    "tp": (DEGREES, "Tensor parallelism."),
-    "pp": (DEGREES, "Pipeline parallelism."),
-    "sp": (DEGREES, "Parallelism over the sequence."),
-    "weight-sharded": (DEGREES, "0 or 1: store weights in shards, gather them before use."),
-    "activation-recompute": (DEGREES, "0 or 1: compute q, k, v, scores and ffn1 again."),
-    "din": (MODEL, "Width ahead of the input embedding: the vocabulary."),
-    "dout": (MODEL, "Width behind the output embedding: the vocabulary."),
-    "dmodel": (MODEL, "Hidden size."),
-    "dff": (MODEL, "Inner size of the feed-forward layers."),
-    "head": (MODEL, "Heads."),
-    "seq": (MODEL, "Tokens of a sequence."),
-    "batch": (MODEL, "Sequences."),
-    "num-stacks": (MODEL, "Layers."),
-}
-
-
-def stage_options(function: Function) -> Function:
-    """Add the generator's arguments, with - or _ between words."""
-    return options.stack(
-        *(
-            options.option(
-                f"--{word}",
-                *([f"--{word.replace('-', '_')}"] if "-" in word else []),
-                word.replace("-", "_"),
-                section=section,
-                metavar="N",
-                help=text,
-            )
-            for word, (section, text) in WORDS.items()
-        )
-    )(function)
 
 
 @click.command("stage", cls=Command, short_help="Write what the STAGE generator writes.")
-@stage_options
+@options.options_of("workloads.stage", *fields_of("workloads.stage"))
 @hardware_options
 @traces_output
 @options.verbosity_options

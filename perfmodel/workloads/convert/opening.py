@@ -19,6 +19,7 @@ from pathlib import Path
 
 from perfmodel.base.errors import FormatError, StrategyError
 from perfmodel.base.options import refuse_unused
+from perfmodel.workloads.formats.words import words_of
 from perfmodel.workloads.trace import TraceSet
 
 GZIP = b"\x1f\x8b"
@@ -131,18 +132,8 @@ AIOB = "aiob"
 FLEXFLOW = "flexflow"
 PYTORCH = "pytorch"
 KINETO = "kineto"
-MEANINGS = {
-    CHAKRA: "Chakra execution trace (protobuf, one file per rank)",
-    CHAKRA_JSON: "Chakra execution trace (JSON, one file per rank)",
-    ASTRA_TEXT: "ASTRA-sim 1.0 text workload",
-    AICB_TEXT: "AICB/SimAI text workload",
-    AICB_CSV: "AICB workload table",
-    VIDUR_CSV: "AICB table for Vidur",
-    AIOB: "AIOB computation file",
-    FLEXFLOW: "FlexFlow task graph",
-    PYTORCH: "PyTorch execution trace of the host",
-    KINETO: "PyTorch profiler's trace of the device (Kineto)",
-}
+_WORDS = words_of("opening")
+MEANINGS: dict[str, str] = _WORDS["meanings"]
 HEAD = 1 << 16  # bytes that are looked at
 # Header keys of SimAI's dialect of the text format; ASTRA-sim's has none of them.
 SIMAI_KEYS = ("ep:", "pp:", "vpp:", "ga:", "all_gpus:", "pp_comm")
@@ -240,24 +231,8 @@ def _of_file(path: Path) -> str:
 
 CONVERTIBLE = (ASTRA_TEXT, FLEXFLOW, PYTORCH, KINETO)
 RUNNABLE = (CHAKRA, CHAKRA_JSON, *CONVERTIBLE)
-INPUT_PURPOSES: Mapping[str, tuple[str, ...]] = {
-    "ASTRA-sim texts": ("passes",),
-    "Chakra traces": ("groups",),
-    "PyTorch host traces": ("kineto",),
-    "FlexFlow task graphs": ("npu_frequency",),
-    "ASTRA-sim texts and traces of one rank": ("devices",),
-}
-"""What an option of `open_traces` is for, in words."""
-
-INPUT_OPTIONS: Mapping[str, tuple[str, ...]] = {
-    ASTRA_TEXT: ("devices", "passes"),
-    CHAKRA: ("devices", "groups"),
-    CHAKRA_JSON: ("devices", "groups"),
-    PYTORCH: ("devices", "kineto"),
-    KINETO: ("devices",),
-    FLEXFLOW: ("npu_frequency",),
-}
-"""Kind of workload -> options of `open_traces` that have an effect."""
+INPUT_PURPOSES: Mapping[str, tuple[str, ...]] = _WORDS["purposes"]
+INPUT_OPTIONS: Mapping[str, tuple[str, ...]] = _WORDS["options"]
 
 
 def check_input_options(path: str | Path, kind: str, stated: Collection[str]) -> None:

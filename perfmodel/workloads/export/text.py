@@ -102,6 +102,7 @@ from perfmodel.workloads.formats.astra_text import (
     AstraTextWorkload,
     astra_text_from_columns,
 )
+from perfmodel.workloads.formats.words import words_of
 
 FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = range(3)
 # What is computed again counts to the input gradient, ahead of which it runs.
@@ -116,25 +117,10 @@ COMPUTE_PHASE = {
 COMMUNICATION_PHASE = {**COMPUTE_PHASE, "backward_weight": INPUT_GRADIENT}
 # AICB's names of rows. With sequence parallelism the ways into and out of a tensor-parallel region
 # have rows of their own, otherwise both are one.
-BLOCKS = {
-    Role.ATTENTION: ("attention", "column"),
-    Role.ATTENTION_OUTPUT: ("attention", "row"),
-    Role.RECURRENCE: ("recurrence", "column"),
-    Role.RECURRENCE_OUTPUT: ("recurrence", "row"),
-    Role.MLP: ("mlp", "column"),
-    Role.MLP_OUTPUT: ("mlp", "row"),
-    Role.SHARED: ("mlp_shared", "column"),
-    Role.SHARED_OUTPUT: ("mlp_shared", "row"),
+BLOCKS: dict[Role, tuple[str, str]] = {
+    Role[role]: names for role, names in words_of("aicb_rows")["blocks"].items()
 }
-WHOLE = {
-    Role.EXPERTS: "mlp_moelayer",
-    Role.EXPERT_PRODUCT: "mlp_moelayer",
-    Role.EXPERT_SHARING: "mlp_moelayer",
-    Role.EMBEDDING: "embedding_layer",
-    Role.OUTPUT: "final_column",
-    Role.LOSS: "cross_entropy1",
-    Role.PREDICTION: "mtp_projection",
-}
+WHOLE: dict[Role, str] = {Role[role]: name for role, name in words_of("aicb_rows")["whole"].items()}
 
 
 @dataclass(frozen=True, slots=True)

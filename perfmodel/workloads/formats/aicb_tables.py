@@ -33,47 +33,14 @@ from dataclasses import astuple, dataclass
 
 from perfmodel.base.errors import FormatError, did_you_mean
 from perfmodel.base.files import read_text, shortened
+from perfmodel.workloads.formats.words import words_of
 
-# LogItem's fields, in file order.
-COLUMNS = (
-    "comm_type",
-    "comm_group",
-    "comm_group_size",
-    "msg_size",
-    "stage",
-    "dst",
-    "src",
-    "additional",
-    "_elapsed_time",
-    "algbw",
-    "busbw",
-    "count",
-)
-COMM_TYPES = (
-    "all_reduce",
-    "isend",
-    "irecv",
-    "broadcast",
-    "all_gather",
-    "reduce_scatter",
-    "barrier",
-    "reduce",
-    "reduce_scatter_tensor",
-    "all_gather_into_tensor",
-    "computation",
-    "epoch_end",
-    "all_to_all",
-)
-COMM_GROUPS = (
-    "dp_group",
-    "pp_group",
-    "tp_group",
-    "ep_group",
-    "ep_dp_group",
-    "ep_tp_group",
-    "embedding_group",
-    "all",
-)
+_WORDS = words_of("aicb_tables")
+COLUMNS: tuple[str, ...] = _WORDS["columns"]
+COMM_TYPES: tuple[str, ...] = _WORDS["comm_types"]
+COMM_GROUPS: tuple[str, ...] = _WORDS["comm_groups"]
+VIDUR_COLUMNS: tuple[str, ...] = _WORDS["vidur_columns"]
+PARTS: tuple[str, ...] = _WORDS["parts"]
 NOTHING = "None"
 WHOLE = re.compile(r"[0-9]{1,60}")
 DECIMAL = re.compile(r"[0-9]{1,40}(\.[0-9]{1,40})?(e[+-]?[0-9]{1,3})?")
@@ -325,11 +292,6 @@ def _wrong(cell: str, column: int, place: str, wanted: str) -> FormatError:
     return FormatError(
         f"{place}, column {column + 1} ({COLUMNS[column]}): '{shown}' should be {wanted}"
     )
-
-
-VIDUR_COLUMNS = ("layer_id", "layer_name", "comp_time", "comm_size")
-PARTS = ("attention", "mlp", "moe")  # LayerType
-WHOLE = re.compile(r"[0-9]{1,60}")
 
 
 @dataclass(frozen=True, slots=True)

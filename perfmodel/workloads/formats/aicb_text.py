@@ -33,42 +33,17 @@ from perfmodel.base.collectives import TWO_COLLECTIVES, WORDS
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import FormatError, did_you_mean
 from perfmodel.base.files import read_text, shortened
+from perfmodel.workloads.formats.words import words_of
 
-TRANSFORMER = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
-# Workload::decode_parallelsim of SimAI.
-POLICIES = (
-    TRANSFORMER,
-    "HYBRID_TRANSFORMER",
-    "HYBRID_DLRM",
-    "HYBRID_DLRM_ENHANCED",
-    "HYBRID_DATA_MODEL",
-    "HYBRID_MODEL_DATA",
-    "HYBRID_CUSTOMIZED",
-    "DATA",
-    "MODEL",
-    "MICRO",
-    "DISTRIBUTED_INFERENCE",
-)
+_WORDS = words_of("aicb_text")
+POLICIES: tuple[str, ...] = _WORDS["policies"]
+TRANSFORMER = POLICIES[0]
 KINDS = (*WORDS.values(), TWO_COLLECTIVES)
 GROUP_SUFFIXES = ("", "_EP", "_DP_EP")
 NO_COLLECTIVE = "NONE"
 COLLECTIVES = (NO_COLLECTIVE, *(kind + suffix for kind in KINDS for suffix in GROUP_SUFFIXES))
 
-# AICB's names of the columns (WorkItem), in file order.
-COLUMNS = (
-    "name",
-    "placeholder",
-    "forward_compute_time",
-    "forward_comm",
-    "forward_comm_size",
-    "backward_compute_time",
-    "backward_comm",
-    "backward_comm_size",
-    "dp_compute_time",
-    "dp_comm",
-    "dp_comm_size",
-    "process_time",
-)
+COLUMNS: tuple[str, ...] = _WORDS["columns"]
 COLLECTIVE_COLUMNS = (3, 6, 9)
 WHOLE_COLUMNS = tuple(i for i in range(1, len(COLUMNS)) if i not in COLLECTIVE_COLUMNS)
 LISTS = ("checkpoints", "checkpoint_initiates")  # a count, then that many layer numbers

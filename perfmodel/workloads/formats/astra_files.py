@@ -15,7 +15,6 @@ from typing import Any
 
 import yaml
 
-from perfmodel.base.collectives import SIMULATED
 from perfmodel.base.errors import FormatError, HardwareError, did_you_mean
 from perfmodel.base.files import atomic_path, json_object, key_line, read_text, shortened
 from perfmodel.base.located import Located
@@ -30,46 +29,12 @@ from perfmodel.workloads.formats.astra_machine import (
     check_number,
     check_whole,
 )
+from perfmodel.workloads.formats.words import words_of
 
-# key of network.yml: field, an example for error messages
-NETWORK_KEYS = {
-    "topology": ("topology", "[ Ring, Switch ]"),
-    "npus_count": ("npus_count", "[ 4, 8 ]"),
-    "bandwidth": ("bandwidth_gib_per_second", "[ 50.0, 25.0 ]"),
-    "latency": ("latency_nanoseconds", "[ 500.0, 1000.0 ]"),
-}
-# key of system.json: field
-SYSTEM_KEYS = {
-    "scheduling-policy": "scheduling_policy",
-    "endpoint-delay": "endpoint_delay_nanoseconds",
-    "active-chunks-per-dimension": "active_chunks_per_dimension",
-    "preferred-dataset-splits": "preferred_dataset_splits",
-    "all-reduce-implementation": "all_reduce_implementation",
-    "all-gather-implementation": "all_gather_implementation",
-    "reduce-scatter-implementation": "reduce_scatter_implementation",
-    "all-to-all-implementation": "all_to_all_implementation",
-    "collective-optimization": "collective_optimization",
-    "local-mem-bw": "local_memory_bandwidth_gb_per_second",
-    "peak-perf": "peak_performance_teraflops",
-    "roofline-enabled": "roofline_enabled",
-    "trace-enabled": "trace_enabled",
-    "track-local-mem": "track_local_memory",
-}
-# Without these the simulator reads uninitialised values or divides by zero.
-REQUIRED = (
-    "scheduling-policy",
-    "preferred-dataset-splits",
-    "collective-optimization",
-    "local-mem-bw",
-    *(f"{collective.replace('_', '-')}-implementation" for collective in SIMULATED),
-)
-# What is right for a key that is missing.
-EXAMPLES = {
-    "scheduling-policy": '"scheduling-policy": "LIFO"',
-    "preferred-dataset-splits": '"preferred-dataset-splits": 4',
-    "collective-optimization": '"collective-optimization": "localBWAware"',
-    "local-mem-bw": '"local-mem-bw": 1600',
-} | {key: f'"{key}": ["ring"]' for key in REQUIRED if key.endswith("-implementation")}
+_WORDS = words_of("astra_files")
+NETWORK_KEYS: dict[str, tuple[str, str]] = _WORDS["network_keys"]
+SYSTEM_KEYS: dict[str, str] = _WORDS["system_keys"]
+REQUIRED: dict[str, str] = _WORDS["required"]  # what is right for each
 SWITCHES = ("roofline-enabled", "trace-enabled", "track-local-mem")
 
 
@@ -169,10 +134,10 @@ def read_system(path: str | Path) -> AstraSystem:
         As for :func:`read_network`.
     """
     text = read_text(path, "a system.json")
-    document = json_object(path, text, REQUIRED[0])
+    document = json_object(path, text, next(iter(REQUIRED)))
     for key in REQUIRED:
         if key not in document:
-            hint = _misspelt(key, document, text) or f"; it should be there, as in {EXAMPLES[key]}"
+            hint = _misspelt(key, document, text) or f"; it should be there, as in {REQUIRED[key]}"
             raise FormatError(f"{path}:1: key '{key}' is missing{hint}")
     values: dict[str, Any] = {}
     other: dict[str, Any] = {}

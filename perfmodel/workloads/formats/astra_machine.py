@@ -22,6 +22,7 @@ from perfmodel.base.collectives import SIMULATED
 from perfmodel.base.errors import FormatError, HardwareError, did_you_mean
 from perfmodel.base.files import LONGEST_TEXT, shortened
 from perfmodel.base.units import GIB
+from perfmodel.workloads.formats.words import words_of
 from perfmodel.workloads.links.dimensions import Dimension
 from perfmodel.workloads.links.topology import Topology
 
@@ -247,20 +248,8 @@ def uniform_system(algorithms: Iterable[str], **settings: Any) -> AstraSystem:
 
 
 NANOSECOND = 1e-9
-KIND_OF = {
-    "Ring": "ring",
-    "FullyConnected": "fully-connected",
-    "Switch": "switch",
-    "Mesh2D": "mesh",
-}
-NAME_OF = {
-    "ring": "Ring",
-    "torus": "Ring",
-    "fully-connected": "FullyConnected",
-    "switch": "Switch",
-    "rail": "Switch",
-    "mesh": "Mesh2D",
-}
+NAME_OF: dict[str, str] = words_of("astra_machine")["names"]
+KIND_OF = {NAME_OF[kind]: kind for kind in ("ring", "fully-connected", "switch", "mesh")}
 FAT_TREE_LINKS, RAIL_LINKS = 4, 2  # from a device to its nearest peer
 
 

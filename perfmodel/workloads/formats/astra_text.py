@@ -33,41 +33,18 @@ from perfmodel.base.collectives import TWO_COLLECTIVES, WORDS
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import FormatError, did_you_mean
 from perfmodel.base.files import read_text, shortened
+from perfmodel.workloads.formats.words import words_of
 
 TRANSFORMERS = ("HYBRID_TRANSFORMER", "HYBRID_TRANSFORMER_FWD_IN_BCKWD")
 RECOMPUTING = TRANSFORMERS[1]
 RECOMMENDERS = ("HYBRID_DLRM", "HYBRID_DLRM_ENHANCED")
 CUSTOMIZED = "HYBRID_CUSTOMIZED"
-POLICIES = (
-    "DATA",
-    "DATA_REORDER",
-    "MODEL",
-    "HYBRID_DATA_MODEL",
-    "HYBRID_MODEL_DATA",
-    *RECOMMENDERS,
-    *TRANSFORMERS,
-    CUSTOMIZED,
-    "DISTRIBUTED_INFERENCE",
-    "MICRO",
-)
+_WORDS = words_of("astra_text")
+POLICIES: tuple[str, ...] = _WORDS["policies"]
 NO_COLLECTIVE = "NONE"
 # The simulator reads any other word as `NO_COLLECTIVE`.
 COLLECTIVES = (*WORDS.values(), TWO_COLLECTIVES)
-COLUMNS = (
-    "name",
-    "dependency",
-    "forward time",
-    "forward collective",
-    "forward size",
-    "input-gradient time",
-    "input-gradient collective",
-    "input-gradient size",
-    "weight-gradient time",
-    "weight-gradient collective",
-    "weight-gradient size",
-    "update time",
-    "layer policy",
-)
+COLUMNS: tuple[str, ...] = _WORDS["columns"]
 WORD_COLUMNS = (0, 3, 6, 9)  # columns that hold words; the policy of a layer has its own rule
 LAYER_POLICY = 12
 WHOLE = re.compile(r"-?[0-9]{1,19}")

@@ -22,47 +22,25 @@ from perfmodel.base.errors import FormatError, HardwareError, did_you_mean
 from perfmodel.base.files import json_object, key_line, read_text, shortened
 from perfmodel.base.located import Located
 from perfmodel.workloads.formats.astra_machine import (
-    COLLECTIVE_OPTIMIZATIONS,
     UNAWARE_TOPOLOGIES,
     check_implementation,
     check_name,
     check_number,
     check_whole,
 )
+from perfmodel.workloads.formats.words import words_of
 
-SCHEDULING_POLICIES = ("LIFO", "FIFO")
-# In either list, the position of a rule is its number in the kernels; then other spellings.
-INTRA_DIMENSION = ("FIFO", "SCF", "RG", "lessRemainingPhaseFirst")
-INTER_DIMENSION = ("baseline", "roundRobin", "themis", "themisFlex")
-SPELLINGS = {
-    "smallestFirst": "SCF",
-    "ascending": "baseline",
-    "offlineGreedy": "themis",
-    "offlineGreedyFlex": "themisFlex",
+_WORDS = words_of("astra_text_machine")
+SYSTEM_WORDS: dict[str, tuple[str, tuple[str, ...]]] = {
+    key: (field, tuple(known)) for key, (field, *known) in _WORDS["system_words"].items()
 }
-
-SYSTEM_WORDS = {
-    "scheduling-policy": ("scheduling_policy", SCHEDULING_POLICIES),
-    "collective-optimization": ("collective_optimization", COLLECTIVE_OPTIMIZATIONS),
-    "intra-dimension-scheduling": ("intra_dimension_scheduling", INTRA_DIMENSION),
-    "inter-dimension-scheduling": ("inter_dimension_scheduling", INTER_DIMENSION),
-}
-SYSTEM_WHOLES = {
-    "endpoint-delay": ("endpoint_delay_nanoseconds", 0),
-    "active-chunks-per-dimension": ("active_chunks_per_dimension", 1),
-    "preferred-dataset-splits": ("preferred_dataset_splits", 1),
-}
+INTRA_DIMENSION, INTER_DIMENSION = (known for _, known in list(SYSTEM_WORDS.values())[-2:])
+SPELLINGS: dict[str, str] = _WORDS["spellings"]
+SYSTEM_WHOLES: dict[str, tuple[str, int]] = _WORDS["system_wholes"]
 IMPLEMENTATION_KEYS = {f"{name.replace('_', '-')}-implementation": name for name in SIMULATED}
-# Read by the simulator, and without effect on times.
-IDLE_KEYS = ("boost-mode", "local-reduction-delay", "L", "o", "g", "G", "seprate-log",
-             "gap-denominator", "model-shared-bus")  # fmt: skip
+IDLE_KEYS: tuple[str, ...] = _WORDS["system_other"]["idle"]
 SYSTEM_KEYS = (*SYSTEM_WORDS, *SYSTEM_WHOLES, *IMPLEMENTATION_KEYS, *IDLE_KEYS)
-REQUIRED = (
-    "scheduling-policy",
-    "collective-optimization",
-    "preferred-dataset-splits",
-    *IMPLEMENTATION_KEYS,
-)
+REQUIRED = (*_WORDS["system_other"]["required"], *IMPLEMENTATION_KEYS)
 
 FilePath = str | os.PathLike[str]
 
@@ -191,18 +169,7 @@ def _system_value(key: str, word: str) -> Mapping[str, Any]:
 DIMENSION_TYPES = ("T", "N", "P", "PP")  # tile, node, pod, between pods; changes no time
 MOST_DIMENSIONS = 9  # the simulator's lists of dimensions have ten entries; one may be split
 
-# Key of the network's JSON: field, whether whole, least.
-NETWORK_KEYS = {
-    "units-count": ("npus_count", True, 1),
-    "links-count": ("links_count", True, 1),
-    "link-latency": ("link_latency_nanoseconds", False, 0),
-    "link-bandwidth": ("link_bandwidth_gib_per_second", False, 0),
-    "nic-latency": ("nic_latency_nanoseconds", False, 0),
-    "router-latency": ("router_latency_nanoseconds", False, 0),
-    "hbm-latency": ("memory_latency_nanoseconds", False, 0),
-    "hbm-bandwidth": ("memory_bandwidth_gb_per_second", False, 0),
-    "hbm-scale": ("memory_scale", False, 0),
-}
+NETWORK_KEYS: dict[str, tuple[str, bool, int]] = _WORDS["network_keys"]
 POSITIVE = ("link-bandwidth", "hbm-bandwidth")
 LEAST_BANDWIDTH = 1e-9  # about a byte per second; quotients of bandwidths stay numbers
 OTHER_NETWORK_KEYS = ("topology-name", "dimensions-count", "topologies-per-dim", "dimension-type")

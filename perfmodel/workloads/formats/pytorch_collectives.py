@@ -23,34 +23,14 @@ from typing import Any
 
 from perfmodel.base.errors import FormatError
 from perfmodel.base.files import shortened
+from perfmodel.workloads.formats.words import words_of
 from perfmodel.workloads.trace import ABSENT
 
 SEND, RECEIVE, WAIT = "send", "receive", "wait"
-# Parts of names, the first that fits counts: 'reducescatter' before 'reduce'.
-KINDS = (
-    ("isendirecv", ""),  # a batch; its parts record themselves
-    ("alltoall", "all_to_all"),
-    ("allgather", "all_gather"),
-    ("reducescatter", "reduce_scatter"),
-    ("allreduce", "all_reduce"),
-    ("broadcast", "broadcast"),
-    ("barrier", "barrier"),
-    ("sendrecv", "all_to_all"),  # NCCL sends and receives for an all-to-all
-    ("gather", "gather"),
-    ("scatter", "scatter"),
-    ("reduce", "reduce"),
-    ("send", SEND),
-    ("recv", RECEIVE),
-    ("wait", WAIT),
-)
-# c10::ScalarType names and the C++ names of host traces: bytes per element.
+_WORDS = words_of("pytorch")
+KINDS: dict[str, str] = _WORDS["kinds"]  # parts of names, the first that fits counts
 ELEMENT_SIZES = {
-    **dict.fromkeys(("byte", "char", "bool", "uint8", "int8", "unsignedchar", "signedchar"), 1),
-    **dict.fromkeys(("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"), 1),
-    **dict.fromkeys(("half", "bfloat16", "float16", "short", "shortint", "int16", "uint16"), 2),
-    **dict.fromkeys(("float", "int", "float32", "int32", "uint32"), 4),
-    **dict.fromkeys(("double", "long", "float64", "int64", "longint", "uint64", "complexfloat"), 8),
-    **{"complex<float>": 8, "complexdouble": 16, "complex<double>": 16},
+    name: int(size) for size, names in _WORDS["element_types"].items() for name in names
 }
 LARGEST_SIZE = 2**62  # B
 LARGEST_GROUP = 1_000_000  # ranks
@@ -99,7 +79,7 @@ def collective_kind(name: str) -> str:
     'all_gather'
     """
     letters = re.sub("[^a-z0-9]", "", name.lower())
-    return next((kind for part, kind in KINDS if part in letters), "")
+    return next((kind for part, kind in KINDS.items() if part in letters), "")
 
 
 def element_size(name: str, place: str) -> int:
@@ -274,28 +254,7 @@ class _Arguments:
     parts: bool = False
 
 
-OPERATORS: Mapping[str, _Arguments] = {
-    "allreduce_": _Arguments("all_reduce"),
-    "allreduce_coalesced_": _Arguments("all_reduce"),
-    "broadcast_": _Arguments("broadcast"),
-    "reduce_": _Arguments("reduce"),
-    "allgather_": _Arguments("all_gather", 1),
-    "_allgather_base_": _Arguments("all_gather", 1, whole=0),
-    "allgather_coalesced_": _Arguments("all_gather", 1),
-    "allgather_into_tensor_coalesced_": _Arguments("all_gather", 1, whole=0),
-    "reduce_scatter_": _Arguments("reduce_scatter", 0, parts=True),
-    "_reduce_scatter_base_": _Arguments("reduce_scatter", 0, whole=1, parts=True),
-    "reduce_scatter_tensor_coalesced_": _Arguments("reduce_scatter", 0, whole=1, parts=True),
-    "gather_": _Arguments("gather", 1),
-    "scatter_": _Arguments("scatter", 0),  # a trace's size of a scatter is one part
-    "alltoall_": _Arguments("all_to_all", 1),
-    "alltoall_base_": _Arguments("all_to_all", 1),
-    "barrier": _Arguments("barrier", ABSENT),
-    "monitored_barrier_": _Arguments(MONITORED_BARRIER, ABSENT),
-    "send": _Arguments(SEND, peer=2),
-    "recv_": _Arguments(RECEIVE, peer=2),
-    "recv_any_source_": _Arguments(RECEIVE),
-}
+OPERATORS = {name: _Arguments(**about) for name, about in _WORDS["operators"].items()}
 # What gloo's events are called where they are not what c10d was asked for.
 CARRIED_OUT_AS = {"reduce_scatter": ("reduce_scatter", "all_reduce"), MONITORED_BARRIER: ()}
 

@@ -36,19 +36,14 @@ from perfmodel.workloads.formats.pytorch_collectives import (
     record_from_keys,
     whole,
 )
+from perfmodel.workloads.formats.words import words_of
 from perfmodel.workloads.trace import ABSENT
 
 OPERATOR, CALL, DEVICE, WAIT, GLOO = range(5)
 CATEGORIES = {
-    "cpu_op": OPERATOR,
-    "cuda_runtime": CALL,
-    "cuda_driver": CALL,
-    "hip_runtime": CALL,
-    "kernel": DEVICE,
-    "gpu_memcpy": DEVICE,
-    "gpu_memset": DEVICE,
-    "cuda_sync": WAIT,
-    "user_annotation": GLOO,  # only its own; older versions call them cpu_op
+    name: number
+    for number, names in enumerate(words_of("pytorch")["categories"].values())
+    for name in names
 }
 ARROWS = "fwdbwd"
 STREAM_WAIT = "Stream Wait Event"
