@@ -28,7 +28,6 @@ from perfmodel.workloads.twins.astra.versions import SIMULATOR
 if TYPE_CHECKING:
     from perfmodel.workloads.twins.engines import Choice
 
-ASTRA, MACHINE, SIMAI = "As ASTRA-sim", "On hardware", "As SimAI-Analytical"
 # Engine -> what shows its result; those of execution traces show the same.
 SHOW: dict[str, Callable[..., None]] = {
     "loop": show_native,
@@ -45,7 +44,7 @@ SHOW: dict[str, Callable[..., None]] = {
 @options.options_of("workloads.simulate", "simulator", default=SIMULATOR)
 @options.options_of("workloads.simulate", "strict", "issue_order", "queues_per_dimension")
 @options.one_hardware_option(
-    section=MACHINE,
+    section="On hardware",
     text="Hardware profile ('perfmodel hardware list') whose network and device run the traces.",
 )
 @options.set_option

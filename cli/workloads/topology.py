@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -161,7 +161,6 @@ def operation_text(
     return "\n".join(parts)
 
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 NETWORK, OPERATION = "Network (one of three)", "Operation"
 SPELLING = "KIND:SHAPE:BANDWIDTH:LATENCY[:OVERSUBSCRIPTION]"
 
@@ -198,26 +197,25 @@ class DimensionType(click.ParamType):
             self.fail(f"'{value}': {error}", param, ctx)
 
 
-def network_options(function: Function) -> Function:
-    """Add the options that say which network is meant."""
-    return options.stack(
-        options.one_hardware_option(
-            section=NETWORK, text=f"{options.HARDWARE_HELP}; its levels for --devices."
-        ),
-        options.options_of("workloads.topology", "devices", "network"),
-        options.option(
-            "--dimension",
-            "dimensions",
-            section=NETWORK,
-            type=DimensionType(),
-            multiple=True,
-            metavar=SPELLING,
-            help="One dimension, innermost first; repeat it for more. "
-            f"Kinds: {', '.join(KINDS)}. Bandwidth per device and direction over all its "
-            "links of the dimension [B/s], latency of a hop [s].",
-        ),
-        options.set_option,
-    )(function)
+network_options = options.stack(
+    options.one_hardware_option(
+        section=NETWORK, text=f"{options.HARDWARE_HELP}; its levels for --devices."
+    ),
+    options.options_of("workloads.topology", "devices", "network"),
+    options.option(
+        "--dimension",
+        "dimensions",
+        section=NETWORK,
+        type=DimensionType(),
+        multiple=True,
+        metavar=SPELLING,
+        help="One dimension, innermost first; repeat it for more. "
+        f"Kinds: {', '.join(KINDS)}. Bandwidth per device and direction over all its "
+        "links of the dimension [B/s], latency of a hop [s].",
+    ),
+    options.set_option,
+)
+"""The options that say which network is meant."""
 
 
 @click.group("topology", cls=CommandGroup, short_help="Show, draw and export networks.")

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -32,23 +32,19 @@ if TYPE_CHECKING:
     from perfmodel.workloads.formats.aiob import AiobFile
     from perfmodel.workloads.twins.aicb.arguments import AicbArguments
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-TIMES = "Computation times"
 ANY_OPTION = {"ignore_unknown_options": True, "allow_interspersed_args": True}
 
 
-def profile_option(function: Function) -> Function:
-    """Add the device whose times are predicted."""
-    return options.one_hardware_option(
-        section=TIMES,
-        text="Predict the times of this profile's device ('perfmodel hardware list'), in place "
-        "of --comp_filepath.",
-    )(function)
+profile_option = options.one_hardware_option(
+    section="Computation times",
+    text="Predict the times of this profile's device ('perfmodel hardware list'), in place "
+    "of --comp_filepath.",
+)
+"""The device whose times are predicted."""
 
 
-def host_option(function: Function) -> Function:
-    """Add the host's time per call, which AIOB's measurements include."""
-    return options.options_of("workloads.aicb", "call_latency")(function)
+host_option = options.options_of("workloads.aicb", "call_latency")
+"""The host's time per call, which AIOB's measurements include."""
 
 
 @click.command(
@@ -289,22 +285,20 @@ def is_projection(words: Sequence[str]) -> bool:
     return any(word.partition("=")[0] in ("--model", "--config") for word in words)
 
 
-FORM = "Form"
 PROBLEM = ("model", "reading", "hardware", "devices", "settings", "framework")  # beside the axes
 
 
-def projection_options(function: Function) -> Function:
-    """Add the options of ``perfmodel project``."""
-    return options.stack(
-        model_option,
-        options.hardware_option,
-        options.devices_option,
-        options.axis_options(single=True),
-        options.schedule_file_option,
-        options.set_option,
-        options.framework_option,
-        options.config_option,
-    )(function)
+projection_options = options.stack(
+    model_option,
+    options.hardware_option,
+    options.devices_option,
+    options.axis_options(single=True),
+    options.schedule_file_option,
+    options.set_option,
+    options.framework_option,
+    options.config_option,
+)
+"""The options of ``perfmodel project``."""
 
 
 stage_option = options.options_of("workloads.projected", "stage")

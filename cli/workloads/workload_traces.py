@@ -6,8 +6,8 @@ simulator needs to run them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -28,17 +28,14 @@ if TYPE_CHECKING:
     from perfmodel.workloads.trace import TraceSet
     from perfmodel.workloads.twins.astra.versions import AstraVersion
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 
-
-def traces_output(function: Function) -> Function:
-    """Add where traces go, and in which form."""
-    return options.stack(
-        options.output_option(
-            "PREFIX", "Write PREFIX.0.et, PREFIX.1.et, … and PREFIX.groups.json.", required=True
-        ),
-        options.options_of("workloads.written", "json_traces"),
-    )(function)
+traces_output = options.stack(
+    options.output_option(
+        "PREFIX", "Write PREFIX.0.et, PREFIX.1.et, … and PREFIX.groups.json.", required=True
+    ),
+    options.options_of("workloads.written", "json_traces"),
+)
+"""Where traces go, and in which form."""
 
 
 def write_traces_to(traces: TraceSet, prefix: str, as_json: bool = False) -> None:
@@ -63,8 +60,6 @@ def tell_written(traces: TraceSet, paths: Sequence[Path]) -> None:
     remark(f"wrote {written}: {files}{groups}")
 
 
-ASTRA = "For ASTRA-sim"
-
 for_option = options.options_of("workloads.astra_sim", "for")
 
 
@@ -75,15 +70,14 @@ class Machine(NamedTuple):
     hardware: Hardware
 
 
-def hardware_options(function: Function) -> Function:
-    """Add ``--for``, and which hardware it is about, to a command that needs none otherwise."""
-    return options.stack(
-        for_option,
-        options.one_hardware_option(
-            section=ASTRA, text=f"{options.HARDWARE_HELP}: its network and device, for --for."
-        ),
-        options.set_option,
-    )(function)
+hardware_options = options.stack(
+    for_option,
+    options.one_hardware_option(
+        section="For ASTRA-sim", text=f"{options.HARDWARE_HELP}: its network and device, for --for."
+    ),
+    options.set_option,
+)
+"""``--for``, and which hardware it is about, of a command that needs none otherwise."""
 
 
 def stated_version(simulator: str | None, as_json: bool = False) -> AstraVersion | None:
@@ -154,7 +148,6 @@ def write_for(
         click.echo(line)
 
 
-INPUT, PATTERN, NODES = "Input", "Pattern", "Nodes"
 KINDS = ("astra-text", "flexflow", "pytorch", "kineto", "chakra", "chakra-json")
 PATTERNS = ("compute", "chained", "concurrent", "pipeline")
 # What options are for, and which of them have an effect on which pattern.
@@ -172,14 +165,13 @@ PATTERN_OPTIONS = {
 }
 
 
-def input_options(function: Function) -> Function:
-    """Add what reading a workload as traces may need."""
-    return options.stack(
-        options.options_of("workloads.convert", "format", type=click.Choice(KINDS)),
-        options.options_of(
-            "workloads.convert", "trace_devices", "passes", "groups", "kineto", "npu_frequency"
-        ),
-    )(function)
+input_options = options.stack(
+    options.options_of("workloads.convert", "format", type=click.Choice(KINDS)),
+    options.options_of(
+        "workloads.convert", "trace_devices", "passes", "groups", "kineto", "npu_frequency"
+    ),
+)
+"""What reading a workload as traces may need."""
 
 
 @click.command("convert", cls=Command, short_help="Convert a workload to Chakra traces.")

@@ -241,35 +241,6 @@ class AstraExport:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AstraPaths:
-    """Files of an export; each is beside the traces.
-
-    Attributes
-    ----------
-    prefix, network, system, memory : str
-    groups : str
-        Empty where there are none.
-    """
-
-    prefix: str
-    network: str
-    system: str
-    memory: str
-    groups: str
-
-    @classmethod
-    def of(cls, prefix: str | Path, traces: TraceSet) -> AstraPaths:
-        """Return the files of a prefix."""
-        return cls(
-            prefix=str(prefix),
-            network=f"{prefix}.network.yml",
-            system=f"{prefix}.system.json",
-            memory=f"{prefix}.memory.json",
-            groups=str(groups_file(prefix)) if traces.groups else "",
-        )
-
-
 def astra_export(
     traces: TraceSet,
     hardware: Hardware,
@@ -365,11 +336,11 @@ def write_astra_export(
         A file cannot be written, or ASTRA-sim would not read the groups there.
     """
     check_prefix(prefix, export.traces)
-    paths = AstraPaths.of(prefix, export.traces)
+    paths = _paths(prefix, export.traces)
     beside: dict[str, Callable[[Path], None]] = {
-        paths.network: lambda path: write_network(export.network, path),
-        paths.system: lambda path: write_system(export.system, path),
-        paths.memory: _write_memory,
+        paths["network"]: lambda path: write_network(export.network, path),
+        paths["system"]: lambda path: write_system(export.system, path),
+        paths["remote-memory"]: _write_memory,
     }
     return write_traces(export.traces, prefix, progress=progress, beside=beside)
 
@@ -390,18 +361,23 @@ def check_prefix(prefix: str | Path, traces: TraceSet) -> None:
 
 def command_lines(export: AstraExport, prefix: str | Path) -> tuple[str, str]:
     """Return the command that runs written files on the real ASTRA-sim, and ours that equals it."""
-    paths = AstraPaths.of(prefix, export.traces)
-    given = {
-        "workload": paths.prefix,
-        "comm-group": paths.groups,
-        "system": paths.system,
-        "network": paths.network,
-        "remote-memory": paths.memory,
+    paths = _paths(prefix, export.traces)
+    real = [f"--{name}-configuration={path}" for name, path in paths.items()]
+    ours = ["perfmodel", "simulate", paths["workload"]]
+    ours += [*("--network", paths["network"]), *("--system", paths["system"])]
+    return shlex.join([BINARY, *real]), shlex.join([*ours, "--simulator", str(export.version)])
+
+
+def _paths(prefix: str | Path, traces: TraceSet) -> dict[str, str]:
+    """Return the files of an export, each beside the traces, by ASTRA-sim's names of them."""
+    groups = {"comm-group": str(groups_file(prefix))} if traces.groups else {}
+    return {
+        "workload": str(prefix),
+        **groups,
+        "system": f"{prefix}.system.json",
+        "network": f"{prefix}.network.yml",
+        "remote-memory": f"{prefix}.memory.json",
     }
-    real = [f"--{name}-configuration={path}" for name, path in given.items() if path]
-    ours = [*("--network", paths.network), *("--system", paths.system)]
-    ours += ["--simulator", str(export.version)]
-    return shlex.join([BINARY, *real]), shlex.join(["perfmodel", "simulate", paths.prefix, *ours])
 
 
 def _write_memory(path: Path) -> None:
