@@ -443,18 +443,11 @@ def fuzz(kind: str, arguments: list[str], folder: Path) -> None:
         ]
     ):
         read = handler(kind, folder)
-        for module in (
-            "chakra.json",
-            "flexflow",
-            "pytorch.kineto",
-            "pytorch.host",
-            "astra_text.text",
-        ):
-            importlib.import_module(
-                f"perfmodel.workloads.formats.{module}"
-            )  # readers import them late
-        for module in ("opening", "flexflow", "pytorch", "astra_text", "summary"):
-            importlib.import_module(f"perfmodel.workloads.convert.{module}")
+        formats = ("chakra.json", "flexflow", "pytorch_kineto", "pytorch_host", "astra_text")
+        modules = [f"formats.{name}" for name in formats]
+        modules += [f"convert.{name}" for name in ("opening", "pytorch", "astra_text", "summary")]
+        for module in modules:
+            importlib.import_module(f"perfmodel.workloads.{module}")  # readers import them late
 
     corpus = folder / "corpus"
     corpus.mkdir()

@@ -324,6 +324,7 @@ def export_command(
 
     Units there: GiB/s of a link, ns of a hop.
     """
+    from perfmodel.cli.workloads.workload_files import make_folder
     from perfmodel.workloads.formats.astra_files import write_network
     from perfmodel.workloads.formats.astra_machine import astra_of_topology
 
@@ -333,10 +334,7 @@ def export_command(
     folder = Path(output)
     if not output or (folder.exists() and not folder.is_dir()):
         raise DataError(f"cannot write into '{output}': name a folder, as in astra/")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"cannot make folder '{folder}': {error.strerror or error}") from None
+    make_folder(folder)
     write_network(written, folder / "network.yml")
     remark(f"written to {folder / 'network.yml'}")
 

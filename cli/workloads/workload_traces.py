@@ -253,12 +253,10 @@ def synthetic_command(
         forward = synthetic.Work(duration, operations, traffic)
         traces = synthetic.pipeline(devices, count, forward, forward.twice(), size, schedule)
     else:
-        make = {
-            "chained": synthetic.chained_collectives,
-            "concurrent": synthetic.concurrent_collectives,
-        }[pattern]
-        traces = make(
-            devices, collective, size, count, synthetic.consecutive_groups(devices, group_size)
+        groups = synthetic.consecutive_groups(devices, group_size)
+        chained = pattern == "chained"
+        traces = synthetic.repeated_collectives(
+            devices, collective, size, count, groups, chained=chained
         )
     if machine is None:
         write_traces_to(traces, output)

@@ -290,9 +290,9 @@ def test_synthetic(pattern, tmp_path):
     work = synthetic.Work(1.5e-6, 2_000_000, 3000)
     traces = {
         "compute": lambda: synthetic.dependent_compute(2, 3, 2**40, 2**33, 5e-6),
-        "chained": lambda: synthetic.chained_collectives(4, "all_gather", 2**34, 3),
-        "concurrent": lambda: synthetic.concurrent_collectives(4, "all_to_all", 0, 3),
-        "groups": lambda: synthetic.chained_collectives(4, "all_reduce", 8, 2, [(0, 2), (3, 1)]),
+        "chained": lambda: synthetic.repeated_collectives(4, "all_gather", 2**34, 3),
+        "concurrent": lambda: synthetic.repeated_collectives(4, "all_to_all", 0, 3, chained=False),
+        "groups": lambda: synthetic.repeated_collectives(4, "all_reduce", 8, 2, [(0, 2), (3, 1)]),
         "pipeline": lambda: synthetic.pipeline(3, 4, work, work, 4096),
     }[pattern]()
     decoded = check_written(traces, tmp_path)

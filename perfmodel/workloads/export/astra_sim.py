@@ -280,8 +280,8 @@ def astra_export(
     Examples
     --------
     >>> from perfmodel import load_hardware
-    >>> from perfmodel.workloads.convert.synthetic import chained_collectives
-    >>> traces = chained_collectives(16, "all_reduce", 2**20, 2)
+    >>> from perfmodel.workloads.convert.synthetic import repeated_collectives
+    >>> traces = repeated_collectives(16, "all_reduce", 2**20, 2)
     >>> astra_export(traces, load_hardware("dgx-h100"), "astra-sim@af2492b").network.npus_count
     (8, 2)
     """

@@ -12,7 +12,7 @@ import pytest
 from perfmodel.base.errors import DataError, FormatError, HardwareError
 from perfmodel.base.units import GIB, format_time
 from perfmodel.hwprofiles import list_hardware, load_hardware
-from perfmodel.workloads.convert.synthetic import chained_collectives, dependent_compute
+from perfmodel.workloads.convert.synthetic import dependent_compute, repeated_collectives
 from perfmodel.workloads.export.astra_sim import (
     astra_export,
     astra_network,
@@ -285,7 +285,7 @@ def test_stage_keeps_its_tensors(tmp_path):
 
 
 def test_command_lines_name_every_file(tmp_path):
-    traces = chained_collectives(16, "all_reduce", 2**20, 1, [range(8), range(8, 16)])
+    traces = repeated_collectives(16, "all_reduce", 2**20, 1, [range(8), range(8, 16)])
     export = astra_export(traces, DGX, "astra-sim@af2492b")
     prefix = tmp_path / "with space" / "t"
     prefix.parent.mkdir()
@@ -300,12 +300,12 @@ def test_command_lines_name_every_file(tmp_path):
     }
     assert ours[:3] == ["perfmodel", "simulate", str(prefix)]
     assert ours[-2:] == ["--simulator", "astra-sim@af2492b"]
-    alone = astra_export(chained_collectives(16, "all_reduce", 2**20, 1), DGX)
+    alone = astra_export(repeated_collectives(16, "all_reduce", 2**20, 1), DGX)
     assert "comm-group" not in command_lines(alone, "t")[0]
 
 
 def test_all_files_are_written_or_none(tmp_path):
-    export = astra_export(chained_collectives(4, "all_reduce", 8, 1), DGX)
+    export = astra_export(repeated_collectives(4, "all_reduce", 8, 1), DGX)
     (tmp_path / "t.memory.json").mkdir()
     with pytest.raises(DataError, match=r"t\.memory\.json"):
         write_astra_export(export, tmp_path / "t")
@@ -313,11 +313,11 @@ def test_all_files_are_written_or_none(tmp_path):
 
 
 def test_what_no_version_runs_is_refused(tmp_path):
-    groups = chained_collectives(4, "all_reduce", 8, 1, [range(2), range(2, 4)])
+    groups = repeated_collectives(4, "all_reduce", 8, 1, [range(2), range(2, 4)])
     with pytest.raises(HardwareError, match=r"no version 'may'.*af2492b or astra-sim@main"):
         astra_export(groups, DGX, "astra-sim@may")
     with pytest.raises(HardwareError, match="at least two devices"):
-        astra_export(chained_collectives(1, "all_reduce", 8, 1), DGX)
+        astra_export(repeated_collectives(1, "all_reduce", 8, 1), DGX)
     with pytest.raises(DataError, match="reads no communicator groups from a path with 'empty'"):
         write_astra_export(astra_export(groups, DGX), tmp_path / "empty" / "t")
     with pytest.raises(
