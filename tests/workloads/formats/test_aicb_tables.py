@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
 
 import pytest
@@ -136,16 +135,6 @@ def test_a_file_of_something_else_is_refused(text):
         parse_aicb_csv(text)
 
 
-def test_unreadable_files_are_named(tmp_path):
-    with pytest.raises(FormatError, match=r"cannot read .*none\.csv"):
-        read_aicb_csv(tmp_path / "none.csv")
-    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(FormatError, match=r"binary.csv: not UTF-8 text; an AICB CSV workload"):
-        read_aicb_csv(tmp_path / "binary.csv")
-    with pytest.raises(FormatError, match=r"binary.csv: not UTF-8 text; AICB's CSV for Vidur"):
-        read_vidur_csv(tmp_path / "binary.csv")
-
-
 GOOD = AicbEvent("all_reduce", "dp_group", 8, 4096, "step")
 
 
@@ -199,14 +188,6 @@ def test_any_events_survive_writing_and_reading(written):
     read = parse_aicb_csv(text)
     assert list(read) == written
     assert format_aicb_csv(read) == text
-
-
-@given(st.integers(0, len(TEXT)), st.integers(0, 30), words)
-def test_damaged_files_are_refused_or_read(place, removed, inserted):
-    damaged = TEXT[:place] + inserted + TEXT[place + removed :]
-    with contextlib.suppress(FormatError):
-        read = parse_aicb_csv(damaged)
-        assert parse_aicb_csv(format_aicb_csv(read)) == read
 
 
 VIDUR = "layer_id\tlayer_name\tcomp_time\tcomm_size\n0\tattention\t1\t0\n3\tmoe\t2\t5562368\n"

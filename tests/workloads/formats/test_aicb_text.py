@@ -139,14 +139,6 @@ def test_cut_off_files_are_refused(text):
         parse_aicb_text(text)
 
 
-def test_unreadable_files_are_refused(tmp_path):
-    with pytest.raises(FormatError, match="cannot read"):
-        read_aicb_text(tmp_path / "none.txt")
-    (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(FormatError, match="not UTF-8"):
-        read_aicb_text(tmp_path / "binary.txt")
-
-
 def test_a_missing_key_is_named():
     workload = parse_aicb_text(TEXT.replace(" vpp: 36", ""))
     with pytest.raises(FormatError, match="lacks 'vpp: N'"):

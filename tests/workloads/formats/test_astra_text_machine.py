@@ -205,12 +205,6 @@ def test_files_that_are_no_systems(system, content, words):
     assert len(message) < 1000
 
 
-def test_of_systems_missing_files(tmp_path):
-    for path in (tmp_path / "system.txt", tmp_path):
-        with pytest.raises(FormatError, match="cannot read"):
-            read_native_system(path)
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -230,29 +224,6 @@ def test_of_systems_missing_files(tmp_path):
 def test_of_systems_records_check_what_files_check(system, change, words):
     with pytest.raises(HardwareError, match=words):
         replace(system(TEXT), **change)
-
-
-# --- Properties --------------------------------------------------------------------------
-
-
-@settings(max_examples=80)
-@given(st.data())
-def test_damaged_files_are_read_or_refused_in_one_line(tmp_path_factory, data):
-    path = tmp_path_factory.getbasetemp() / "any-system.txt"
-    content = TEXT.encode()
-    for _ in range(data.draw(st.integers(1, 3))):
-        at = data.draw(st.integers(0, len(content)))
-        cut = data.draw(st.integers(0, 12))
-        content = content[:at] + data.draw(st.binary(max_size=4)) + content[at + cut :]
-    path.write_bytes(content)
-    message = ""
-    try:
-        assert len(read_native_system(path).all_to_all_implementation) > 0
-    except PerfModelError as error:
-        message = str(error)
-        assert str(path) in message
-    assert message.isprintable()
-    assert len(message) < 1000
 
 
 DOCUMENT = {
@@ -422,12 +393,6 @@ def test_of_networks_errors_say_line_and_key(network, changes, words):
 )
 def test_files_that_are_no_networks(network, content, words):
     assert words in refused_network(network, content)
-
-
-def test_of_networks_missing_files(tmp_path):
-    for path in (tmp_path / "network.json", tmp_path):
-        with pytest.raises(FormatError, match="cannot read"):
-            read_native_network(path)
 
 
 def test_of_networks_records_check_what_files_check():

@@ -83,14 +83,6 @@ def test_bad_files_of_groups(tmp_path, text, message):
     assert "\n" not in str(error.value)
 
 
-def test_bytes_that_are_no_text_and_missing_files(tmp_path):
-    (tmp_path / "g.json").write_bytes(b'{"\xff": [0]}')
-    with pytest.raises(FormatError, match="not UTF-8 text; a JSON object of groups"):
-        read_groups(tmp_path / "g.json")
-    with pytest.raises(FormatError, match="cannot read"):
-        read_groups(tmp_path / "h.json")
-
-
 def test_ranks_are_checked_against_the_devices_only_where_told():
     assert check_groups({"1": [7]}) == {"1": (7,)}
     with pytest.raises(FormatError, match="rank 7, but the ranks are 0 to 6"):
