@@ -20,7 +20,7 @@ from perfmodel.operations.parts import model_parts, part_operations
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.strategy.grid import columns_from_rows
-from perfmodel.sweeps.kept import sweep
+from perfmodel.sweeps.several import sweep
 from tests.operations.counting import number
 
 
