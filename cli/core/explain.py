@@ -233,9 +233,9 @@ def _print_operations(
     *,
     whole: bool,
 ) -> None:
-    from perfmodel.analysis.explain import OPERATION_COMPONENTS
     from perfmodel.base.units import counted, format_si, format_time
     from perfmodel.cli.shared.tables import print_memory, step_range
+    from perfmodel.kernels.variables import OPERATION_COMPONENTS
 
     step = row["step_time"]
     headers = ["operation", "phase", "shape", "calls", "a call", "adds", "share", "bound", "rate"]

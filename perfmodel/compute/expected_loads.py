@@ -23,11 +23,11 @@ from perfmodel.compute.routing import (
     EXPERT_SCALE,
     GROUP_DEVIATION,
     LEVEL_GROUPS,
-    Routing,
     check_sizes,
     inclusion_probabilities,
     load_shares,
 )
+from perfmodel.model.routing import Routing
 
 BINS = 10
 """Sizes that stand for the spread of one load; an edge lies on a multiple of `BIN_ROWS`."""
@@ -81,7 +81,7 @@ def expected_loads(
     groups, group_limit : int
         Experts stand in so many groups, and a token visits only so many of them.
     distribution : {"uniform", "two_level"}
-        As `perfmodel.compute.routing.Routing` has them.
+        As `perfmodel.model.routing.Routing` has them.
 
     Returns
     -------

@@ -27,9 +27,10 @@ from perfmodel.compute.grouped_gemm import (
     pack_loads,
     tile_candidates,
 )
-from perfmodel.compute.routing import Routing, rank_loads
+from perfmodel.compute.routing import rank_loads
 from perfmodel.compute.stream import stream_times
 from perfmodel.hwprofiles import Hardware, load_hardware
+from perfmodel.model.routing import Routing
 
 MOE_BOUNDS = GROUPED_BOUNDS
 PARTS = ("router", "permute", "quantise", "gate_up", "activation", "down", "combine")

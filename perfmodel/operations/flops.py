@@ -7,7 +7,7 @@ scores, "causal" only what a causal model needs, half of it. Windows, chunks and
 keys limit both. What chooses them counts forward only, since no gradient passes through a
 choice: what trains an indexer is a loss of its own, of which the projection has the time.
 Recurrences count what their chunked kernels compute, in both alike
-(`perfmodel.kernels.recurrence.counts`).
+(`perfmodel.compute.recurrence_counts`).
 
 What adapters have and frozen weights save follows from the operations of one token on one device,
 so that they cannot differ from them.
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from perfmodel.base.columns import Column
-from perfmodel.kernels.recurrence.counts import recurrence_flops
+from perfmodel.compute.recurrence_counts import recurrence_flops
 from perfmodel.model.adapters import AdapterSpec, of_experts
 from perfmodel.model.build import (
     AttentionSpec,

@@ -335,7 +335,7 @@ def _price_streams(
 def _price_communication(
     hardware: Hardware, operations: Sequence[Communication], keys: LayerKeys
 ) -> list[Priced]:
-    from perfmodel.network.collectives import collective_times
+    from perfmodel.compute.collectives import collective_times
 
     if not operations:
         return []
@@ -363,7 +363,7 @@ def _price_communication(
 def _price_exchanges(
     hardware: Hardware, operations: Sequence[TokenExchange], keys: LayerKeys
 ) -> list[Priced]:
-    from perfmodel.network.expert_exchange import moe_exchange_times
+    from perfmodel.compute.expert_exchange import moe_exchange_times
 
     size = len(keys)
     if not operations:
@@ -401,7 +401,7 @@ def _expose(hardware: Hardware, priced: list[Priced], keys: LayerKeys) -> list[P
     what the hidden part costs the compute that it runs beside. Its half-width is half
     the difference between a slow and a fast communication beside the same compute.
     """
-    from perfmodel.network.collectives import overlap_compute_tax
+    from perfmodel.compute.collectives import overlap_compute_tax
 
     size = len(keys)
     beside: dict[tuple[str, str], Column] = {}

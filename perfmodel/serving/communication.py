@@ -6,16 +6,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.base.columns import Floats
-from perfmodel.compute.stream import stream_times
-from perfmodel.hwprofiles import Hardware
-from perfmodel.hwprofiles.schema import BUS_NAMES
-from perfmodel.network.collectives import (
+from perfmodel.compute.collectives import (
     collective_times,
     members_per_domain,
     serving_all_reduce_times,
 )
-from perfmodel.network.expert_exchange import MODES, PHASES, moe_exchange_times
-from perfmodel.network.table import is_scale_out
+from perfmodel.compute.expert_exchange import MODES, PHASES, moe_exchange_times
+from perfmodel.compute.network import is_scale_out
+from perfmodel.compute.stream import stream_times
+from perfmodel.hwprofiles import Hardware
+from perfmodel.hwprofiles.schema import BUS_NAMES
 from perfmodel.software.engine import Engine
 
 WIDE_BYTES = 2.0  # of an element that is summed or gathered unquantised: bf16
@@ -40,7 +40,7 @@ def all_reduce_times(
     size : array_like
         Buffer of a rank [B].
     members, stride : array_like of int
-        As in `perfmodel.network.collectives.collective_times`.
+        As in `perfmodel.compute.collectives.collective_times`.
     called : bool
         Called by itself from Python with a result of its own, as benchmarks do: the host takes
         `Engine.all_reduce_call_time`, and the buffer is copied.

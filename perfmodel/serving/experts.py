@@ -18,10 +18,11 @@ from perfmodel.compute.expected_loads import DISTRIBUTIONS, expected_loads
 from perfmodel.compute.gemm import gemm_times
 from perfmodel.compute.grouped_gemm import Loads, default_kernel, pack_loads
 from perfmodel.compute.moe import DRAWS, moe_layer_times
-from perfmodel.compute.routing import Routing, rank_loads
+from perfmodel.compute.routing import rank_loads
 from perfmodel.compute.stream import stream_times
 from perfmodel.hwprofiles import Hardware
 from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.routing import Routing
 from perfmodel.model.spec import ModelSpec
 from perfmodel.serving.communication import expert_exchange_times
 from perfmodel.serving.layouts import ACTIVATION_FORMATS, WEIGHT_FORMATS, Layouts

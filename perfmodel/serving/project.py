@@ -29,9 +29,9 @@ from perfmodel.serving.rules import (
 from perfmodel.serving.transfer import handover
 
 if TYPE_CHECKING:
-    from perfmodel.compute.routing import Routing
     from perfmodel.hwprofiles import Hardware
     from perfmodel.kernels.serving.tables import Deployments, PassTables
+    from perfmodel.model.routing import Routing
 
 PHASES = ("prefill", "decode")
 METHODS = ("closed", "recursion", *PHASES)

@@ -12,8 +12,8 @@ from perfmodel.serving.grid import DeploymentGrid
 from perfmodel.serving.pass_table import pass_tables
 
 if TYPE_CHECKING:
-    from perfmodel.compute.routing import Routing
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.model.routing import Routing
 
 
 def last_paying_batches(

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from perfmodel.base.workers import Workers
-    from perfmodel.compute.routing import Routing
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.model.routing import Routing
     from perfmodel.model.spec import ModelSpec
     from perfmodel.serving.project import Points
     from perfmodel.strategy.fields import StrategyField

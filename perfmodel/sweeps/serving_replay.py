@@ -23,8 +23,8 @@ from perfmodel.sweeps.sweep import hardware_rows
 
 if TYPE_CHECKING:
     from perfmodel.base.workers import Workers
-    from perfmodel.compute.routing import Routing
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.model.routing import Routing
 
 TRIED = 4  # requests, which need all kernels
 

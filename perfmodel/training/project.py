@@ -111,8 +111,8 @@ def shares_of(work: Workload, hardware: Hardware, framework: Framework) -> Itera
     StrategyError
         As of `check_host`.
     """
+    from perfmodel.compute.network import network_table
     from perfmodel.compute.stream import stream_device
-    from perfmodel.network.table import network_table
 
     if not len(work.families):
         return

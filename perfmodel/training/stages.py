@@ -102,7 +102,7 @@ def all_stage_memories(
     embedding: bool = True,
 ) -> list[list[StageMemory]]:
     """Return `stage_memories` of every strategy of a grid, all possible and of one precision."""
-    from perfmodel.network.table import network_table
+    from perfmodel.compute.network import network_table
 
     framework = framework_of_run(framework, model, hardware, grid)
     numbers = np.arange(len(grid))
@@ -289,8 +289,8 @@ def pipeline_timeline(
     framework : Framework
         As of the run (`perfmodel.training.project.framework_of_run`).
     """
+    from perfmodel.compute.network import network_table
     from perfmodel.kernels.work import kernel_work
-    from perfmodel.network.table import network_table
 
     work = laid_out(Workload(model, grid), hardware, framework)
     keys = key_tables(work, hardware, framework)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from perfmodel.compute.collectives import collective_times
 from perfmodel.hwprofiles import load_hardware
-from perfmodel.network.collectives import collective_times
 from perfmodel.serving.communication import (
     all_reduce_times,
     expert_exchange_times,

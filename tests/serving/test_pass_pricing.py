@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from perfmodel import load_hardware
+from perfmodel.compute.collectives import collective_times
 from perfmodel.compute.gemm import gemm_times, weight_only_times
 from perfmodel.kernels.serving.tables import ATTENTION, COMMUNICATION, MATRICES, OTHER
-from perfmodel.network.collectives import collective_times
 from perfmodel.operations.operations import Communication, Gemm, Role, Stream
 from perfmodel.operations.served import pass_keys
 from perfmodel.serving.communication import all_reduce_times

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from perfmodel.compute.collectives import collective_times
 from perfmodel.hwprofiles import load_hardware
-from perfmodel.network.collectives import collective_times
 from perfmodel.operations.operations import (
     LAYER_KEY_FIELDS,
     Communication,

@@ -94,7 +94,7 @@ def test_parameters_travel_as_they_are_stored_where_arrival_can_turn_them(precis
 def test_delayed_scales_cost_two_reductions_for_every_chunk_and_micro_batch(
     precision, changes, reduced, project, h100, small_dense
 ):
-    from perfmodel.network.collectives import collective_times
+    from perfmodel.compute.collectives import collective_times
 
     fields = {"tensor_parallel": 2, "data_parallel": 16, "pipeline_parallel": 2}
     fields |= {"virtual_pipeline": 2, "micro_batches": 8, "precision": precision}

@@ -26,9 +26,9 @@ from perfmodel.serving.requests import RequestTrace
 from perfmodel.serving.rules import CACHE_BELOW_ONE_REQUEST, CONTEXT_TOO_LONG, STATUS_REASONS
 
 if TYPE_CHECKING:
-    from perfmodel.compute.routing import Routing
     from perfmodel.hwprofiles import Hardware
     from perfmodel.kernels.serving.tables import Deployments, PassTables
+    from perfmodel.model.routing import Routing
 
 ENTRIES = 4096
 """Passes of a batch for which there is room at first; those alike in a row are one."""

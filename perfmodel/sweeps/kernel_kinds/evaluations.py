@@ -203,7 +203,7 @@ def _moe(
     hardware: Hardware, part: Columns, routing: str, precision: str, seed: int, **options: Any
 ) -> Evaluated:
     from perfmodel.compute.moe import MOE_BOUNDS, moe_times
-    from perfmodel.compute.routing import parse_routing
+    from perfmodel.model.routing import parse_routing
 
     spread = parse_routing(routing, seed)
     found = moe_times(hardware, precision, **part, routing=spread, **options)
