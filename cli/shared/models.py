@@ -107,9 +107,7 @@ def _complete_families(
     """Complete the name of a family; a page is left to the shell."""
     from perfmodel.model.config import covered_model_types
 
-    if incomplete.startswith((".", "/", "~")):
-        return [CompletionItem(incomplete, type="file")]
-    return [CompletionItem(name) for name in covered_model_types() if name.startswith(incomplete)]
+    return names_or_file(incomplete, dict.fromkeys(covered_model_types()))
 
 
 _mtp_option = options_of("shared.models", "mtp", type=click.Choice(MTP))
