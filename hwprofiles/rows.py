@@ -24,7 +24,7 @@ def profiles_of(hardware: Hardware | str | Sequence[Hardware | str]) -> list[Har
         No such profile.
     """
     one = isinstance(hardware, str) or not isinstance(hardware, Sequence)
-    named: Sequence[Any] = [hardware] if one else hardware
+    named: Any = [hardware] if one else hardware
     return [load_hardware(item) if isinstance(item, str) else item for item in named]
 
 

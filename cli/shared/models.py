@@ -11,6 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from perfmodel.base.errors import ModelError
+from perfmodel.cli.shared.completions import names_or_file
 from perfmodel.cli.shared.options import Function, options_of, stack
 from perfmodel.cli.shared.printing import remark
 from perfmodel.cli.shared.types import ListType

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 FORM = "Form"
-PROBLEM = ("model", "reading", "hardware", "devices", "settings", "framework")  # beside the axes
 
 
 def projection_options(function: Function) -> Function:
@@ -154,15 +153,6 @@ def projected(problem: Mapping[str, Any]) -> tuple[ProjectedWorkload, Hardware]:
     """Return the operations of the projection that the options describe, and its hardware."""
     from perfmodel.workloads.export.workload import projected_workload
 
-    axes = {key: value for key, value in problem.items() if key not in PROBLEM}
-    model, grid, hardware, software = load_problem(
-        problem["model"],
-        problem["reading"],
-        problem["hardware"],
-        problem["devices"],
-        problem["settings"],
-        problem["framework"],
-        axes,
-    )
+    model, grid, hardware, software = load_problem(problem)
     with activity("projecting"):
         return projected_workload(model, grid, hardware, framework=software), hardware
