@@ -35,7 +35,7 @@ from perfmodel.model.presets import (
     load_model as load_model,
 )
 from perfmodel.network.collectives import collective_times as collective_times
-from perfmodel.report.build import write_report as write_report
+from perfmodel.report.document import write_report as write_report
 from perfmodel.report.plots.kinds import plot as plot
 from perfmodel.report.timelines.serving import serving_timeline as serving_timeline
 from perfmodel.report.timelines.step import step_timeline as step_timeline

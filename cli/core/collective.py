@@ -142,7 +142,7 @@ def _run_astra(
     """Time collectives as ASTRA-sim would, and print or write them."""
     from perfmodel.store.files import check_results_path
 
-    formats = wing_module("perfmodel.workloads.formats.astra.network")
+    formats = wing_module("perfmodel.workloads.formats.astra_files")
     astra_grid = wing_module("perfmodel.workloads.twins.astra.grids").astra_grid
     files = formats.read_network(network), formats.read_system(system)
     if output is not None:

@@ -337,17 +337,14 @@ def _show_pipeline(
     """Show the passes of a pipeline alone."""
     from perfmodel.cli.shared.tables import pipeline_document, print_pipeline
     from perfmodel.kernels.variables import SCHEMA_VERSION
-    from perfmodel.report.timelines.pipeline import pipeline_tracks
     from perfmodel.training.project import framework_of_run
     from perfmodel.training.timeline import pipeline_timeline
-    from perfmodel.workloads.formats.perfetto import write_timeline
 
     model, grid, device, software = problem
     if step[0] is not None or step[1] != TOLD["none"]:
         raise click.UsageError("--pipeline shows the passes of all stages: drop the other options")
     found = pipeline_timeline(model, grid, device, framework_of_run(software, model, device, grid))
-    about = {"makespan [s]": found.makespan}
-    written = write_tracks(output, lambda path: write_timeline(pipeline_tracks(found), path, about))
+    written = write_tracks(output, found.write)
     if as_json:
         print_json({"schema_version": SCHEMA_VERSION, **pipeline_document(found), **written})
     else:
