@@ -12,10 +12,11 @@ from click.core import ParameterSource
 
 from perfmodel.base.units import format_si, format_size, format_time
 from perfmodel.base.wings import wing_module
-from perfmodel.cli.core.kernel import output_options, run_grid, show_grid
+from perfmodel.cli.core.kernel import NUMBER, output_options, run_grid, show_grid
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.printing import say, table
+from perfmodel.cli.shared.tables import as_written
 from perfmodel.cli.shared.types import Words
 
 if TYPE_CHECKING:
@@ -196,11 +197,7 @@ def _reason(row: Mapping[str, Any]) -> str:
 
 
 def _axis_cell(name: str, value: Any) -> str:
-    if name == "size":
-        return format_size(value)
-    if isinstance(value, float):
-        return f"{value:g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return format_size(value) if name == "size" else as_written(value, NUMBER)
 
 
 def _result_cell(name: str, value: Any) -> str:

@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 
 from perfmodel.base.errors import DataError, PerfModelError, did_you_mean
 from perfmodel.base.files import user_path
-from perfmodel.cli.core.project import load_problem, project_command, project_row
+from perfmodel.cli.core.project import project_command, projected
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared.costs import NAMES as COST_OPTIONS
 from perfmodel.cli.shared.costs import given_costs, with_costs
@@ -136,16 +136,14 @@ def blamed_on(text: str) -> Iterator[None]:
 def _projected(ctx: click.Context, text: str, given: Mapping[str, Any]) -> Side:
     """Project the common options with the changes of one side."""
     with stated(ctx, text, given) as it:
-        problem = load_problem(**it.named, axes=it.axes)
-        row = dict(project_row(*problem, costs=it.costs))
-    model, grid, _, software = problem
+        found = projected(it.problem, it.costs)
     head = {
-        "model": model.name,
-        "mtp_layers": len(model.mtp_layers),
-        "framework": software.name,
-        "devices": grid.devices,
+        "model": found.model.name,
+        "mtp_layers": len(found.model.mtp_layers),
+        "framework": found.framework.name,
+        "devices": found.grid.devices,
     }
-    return Side(text, head | row, False)
+    return Side(text, head | found.row, False)
 
 
 class Stated(NamedTuple):
@@ -153,15 +151,12 @@ class Stated(NamedTuple):
 
     Attributes
     ----------
-    named : dict of str to value
-        What `perfmodel.cli.core.project.load_problem` takes, but for the strategy.
-    axes : dict of str to value
-        Fields of the strategy; None where nobody says.
+    problem : dict of str to value
+        What `perfmodel.cli.core.project.load_problem` takes.
     costs : dict of str to value
     """
 
-    named: dict[str, Any]
-    axes: dict[str, Any]
+    problem: dict[str, Any]
     costs: dict[str, Any]
 
 
@@ -177,14 +172,8 @@ def stated(ctx: click.Context, text: str, given: Mapping[str, Any]) -> Iterator[
     arguments = _arguments(given, {} if text == "-" else _changes(text))
     with project_command.make_context(ctx.info_name, arguments, parent=ctx.parent) as own:
         values = dict(own.params)
-        for name in ("as_json", "safe"):
-            values.pop(name)
         costs, reading = given_costs(values), given_reading(values)
-        named = {
-            name: values.pop(name)
-            for name in ("model", "hardware", "devices", "settings", "framework")
-        }
-        yield Stated(named | {"reading": reading}, values, costs)
+        yield Stated(values | {"reading": reading}, costs)
 
 
 def is_projection(text: str) -> bool:

@@ -18,6 +18,7 @@ from perfmodel.cli.group import Command, CommandGroup
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import load_rows
 from perfmodel.cli.shared.printing import percent, print_json, remark, say, table
+from perfmodel.cli.shared.tables import as_written
 from perfmodel.cli.shared.types import Counts, FiniteRange, Names, WholeRange, Words
 from perfmodel.sweeps.grids import KERNELS
 from perfmodel.sweeps.kernel_kinds.kind import GridAxis, Kernel, Setting
@@ -42,6 +43,7 @@ HEADINGS = {
     "bound": "bound",
 }
 ONE_VALUE = 1
+NUMBER = "{:g}".format
 # Axes of mixers whose 0 (or "same") means the value of another axis, or none.
 MEAN_ANOTHER = (
     *("kv_heads", "head_dim_v", "q_len", "kv_len", "window", "kv_precision"),
@@ -140,12 +142,15 @@ def _print(rows: Sequence[Mapping[str, Any]], axes: Mapping[str, bool], total: i
     ]
     headers = [*varied, *(HEADINGS[name] for name in results)]
     lines = [
-        [*(_plain(row[name]) for name in varied), *(_cell(name, row) for name in results)]
+        [
+            *(as_written(row[name], NUMBER) for name in varied),
+            *(_cell(name, row) for name in results),
+        ]
         for row in rows
     ]
     click.echo(table(headers, lines, left=(0, len(headers) - 1) if varied else (len(headers) - 1,)))
     fixed = [
-        f"{name} {_plain(rows[0][name])}"
+        f"{name} {as_written(rows[0][name], NUMBER)}"
         for name, several in axes.items()
         if not several and not _as_another(name, rows[0][name])
     ]
@@ -158,12 +163,6 @@ def _print(rows: Sequence[Mapping[str, Any]], axes: Mapping[str, bool], total: i
 def _as_another(name: str, value: Any) -> bool:
     """Whether the value of an axis only says that another axis, or nothing, counts."""
     return name in MEAN_ANOTHER and value in (0, "same")
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:g}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def _cell(name: str, row: Mapping[str, Any]) -> str:

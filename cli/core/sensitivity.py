@@ -28,6 +28,7 @@ from perfmodel.cli.shared import completions, options
 from perfmodel.cli.shared.printing import progress, remark
 from perfmodel.cli.shared.types import Context, Names, Parameter
 from perfmodel.kernels.variables import RATE
+from perfmodel.strategy.fields import FIELDS
 
 if TYPE_CHECKING:
     from perfmodel.analysis.case import Case
@@ -85,15 +86,15 @@ def _stated(
 
     with stated(ctx, text, given) as it:
         if reoptimise:
-            model, grid, hardware, software = _space(it.named, it.axes)
+            model, grid, hardware, software = _space(it.problem)
         else:
-            model, grid, hardware, software = load_problem(**it.named, axes=it.axes)
+            model, grid, hardware, software = load_problem(it.problem)
     return TrainingCase(
         model, grid, hardware, software, by=of, costs=it.costs, reoptimise=reoptimise, keep=keep
     )
 
 
-def _space(named: Mapping[str, Any], axes: Mapping[str, Any]) -> tuple[Any, StrategyGrid, Any, Any]:
+def _space(named: Mapping[str, Any]) -> tuple[Any, StrategyGrid, Any, Any]:
     """Return all strategies that `perfmodel sweep` would project: every sensible one."""
     from perfmodel.cli.shared.inputs import load_rows, load_software, of_hardware
     from perfmodel.cli.shared.launch_file import stated_framework, stated_model
@@ -104,7 +105,7 @@ def _space(named: Mapping[str, Any], axes: Mapping[str, Any]) -> tuple[Any, Stra
     say_remarks([model])
     (device,), _ = load_rows([named["hardware"]], of_hardware(named["settings"]), {})
     software = load_software(stated_framework(named["framework"]), named["settings"])
-    chosen = {name: value for name, value in axes.items() if value is not None}
+    chosen = {it.name: named[it.name] for it in FIELDS if named[it.name] is not None}
     grid = strategy_grid(model, named["devices"], hardware=device, **chosen)
     if not len(grid):
         raise StrategyError("no strategy is possible")

@@ -11,17 +11,16 @@ import click
 from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.base.options import refuse_unused
 from perfmodel.cli.core.diff_sides import file_of
-from perfmodel.cli.core.project import load_problem, project_row, warn_if_too_large
+from perfmodel.cli.core.project import projected, strategy_options, warn_if_too_large
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.launch_file import (
     SWEPT,
-    from_option,
     given_options,
     pick_options,
     picked_row,
 )
-from perfmodel.cli.shared.models import READING, tuned_model_option
+from perfmodel.cli.shared.models import READING
 from perfmodel.cli.shared.printing import heading, percent, print_json, remark, say, share, table
 from perfmodel.kernels.serving.variables import TIME_COMPONENTS as PASS_COMPONENTS
 from perfmodel.kernels.serving.variables import VARIABLES as SERVED
@@ -179,15 +178,7 @@ STORED = 1e-6  # how far a step may be from that of a stored sweep, which has si
 @click.command("timeline", cls=Command, short_help="Write a step or a served model in time.")
 @click.argument("file", metavar="[FILE[#N]]", required=False, type=click.Path())
 @pick_options
-@from_option
-@tuned_model_option
-@options.hardware_option
-@options.devices_option
-@options.axis_options(single=True)
-@options.stage_layers_option
-@options.schedule_file_option
-@options.set_option
-@options.framework_option
+@strategy_options
 @options.config_option
 @options.options_of("report.timeline", "stages")
 @options.options_of("report.timeline", "operations", type=click.Choice(list(TOLD)))
@@ -250,13 +241,8 @@ def timeline_command(
         for param in ctx.command.params:
             if param.name in NEEDED and problem[param.name] is None:
                 raise click.MissingParameter(ctx=ctx, param=param)
-        named = {
-            name: problem.pop(name)
-            for name in ("model", "reading", "hardware", "devices", "settings", "framework")
-        }
-        found = load_problem(**named, axes=problem)
-        row = project_row(*found)
-        _show_step(ctx, found, row, step, output, as_json)
+        found = projected(problem)
+        _show_step(ctx, found[:4], found.row, step, output, as_json)
         return
     from perfmodel.analysis.recalled import recalled_strategy
     from perfmodel.store.subject import SERVING, TRAINING, subject_of

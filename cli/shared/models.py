@@ -11,6 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from perfmodel.base.errors import ModelError
+from perfmodel.cli.shared.completions import names_or_file
 from perfmodel.cli.shared.options import Function, options_of, stack
 from perfmodel.cli.shared.printing import remark
 from perfmodel.cli.shared.types import ListType
@@ -107,9 +108,7 @@ def _complete_families(
     """Complete the name of a family; a page is left to the shell."""
     from perfmodel.model.config import covered_model_types
 
-    if incomplete.startswith((".", "/", "~")):
-        return [CompletionItem(incomplete, type="file")]
-    return [CompletionItem(name) for name in covered_model_types() if name.startswith(incomplete)]
+    return names_or_file(incomplete, dict.fromkeys(covered_model_types()))
 
 
 _mtp_option = options_of("shared.models", "mtp", type=click.Choice(MTP))

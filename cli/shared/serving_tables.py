@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfmodel.cli.shared.printing import heading, percent, say, share, table
-from perfmodel.cli.shared.tables import Shown, decimals_for, print_parts, print_rows, shown_as_is
+from perfmodel.cli.shared.tables import (
+    Shown,
+    as_written,
+    decimals_for,
+    header,
+    print_parts,
+    print_rows,
+    shown_as_is,
+)
 from perfmodel.kernels.serving.variables import (
     ALIASES,
     COSTS,
@@ -53,13 +61,7 @@ NOTHING = "–"
 
 def points_header(table: Table) -> dict[str, Any]:
     """Return what every JSON document about served models begins with."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "model": table.attrs.get("model"),
-        "units": {
-            name: each.units for name, each in {**VARIABLES, **COSTS}.items() if name in table
-        },
-    }
+    return header(table, SCHEMA_VERSION, ("model",), {**VARIABLES, **COSTS})
 
 
 def variable_title(name: str) -> str:
@@ -144,9 +146,7 @@ def field_words(row: Mapping[str, Any], but: Collection[str] = ()) -> list[str]:
 
 def written(value: Any) -> str:
     """Return a value of a field as a cell."""
-    if isinstance(value, float):
-        return f"{value:,.0f}" if value == round(value) else f"{value:g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return as_written(value, lambda it: f"{it:,.0f}" if it == round(it) else f"{it:g}")
 
 
 def print_latencies(row: Mapping[str, Any]) -> None:

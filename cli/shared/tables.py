@@ -16,6 +16,7 @@ from perfmodel.kernels.variables import (
     SCHEMA_VERSION,
     TIME_COMPONENTS,
     VARIABLES,
+    Variable,
 )
 from perfmodel.strategy.fields import FIELDS, OFFLOAD, OFFLOAD_TO
 
@@ -86,10 +87,12 @@ def shown_as_is(name: str, title: str = "", left: bool = False) -> Shown:
     return Shown(title or name, lambda row: as_written(row[name]), left)
 
 
-def as_written(value: Any) -> str:
+def as_written(value: Any, of_float: Callable[[float], str] = str) -> str:
     """Return a value as a cell: yes or no, numbers with commas, words."""
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, float):
+        return of_float(value)
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
@@ -145,18 +148,22 @@ ALWAYS_SHOWN = (
 )
 
 
+def header(
+    table: Table, schema: str, names: Sequence[str], variables: Mapping[str, Variable]
+) -> dict[str, Any]:
+    """Return what a JSON document about results begins with: version, attributes, units."""
+    units = {name: variable.units for name, variable in variables.items() if name in table}
+    return {
+        "schema_version": schema,
+        **{name: table.attrs.get(name) for name in names},
+        "units": units,
+    }
+
+
 def results_header(table: Table) -> dict[str, Any]:
     """Return what every JSON document about a sweep begins with."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "model": table.attrs.get("model"),
-        "framework": table.attrs.get("framework"),
-        "devices": table.attrs.get("devices"),
-        "mtp_layers": table.attrs.get("mtp_layers"),
-        "units": {
-            name: each.units for name, each in {**VARIABLES, **COSTS}.items() if name in table
-        },
-    }
+    names = ("model", "framework", "devices", "mtp_layers")
+    return header(table, SCHEMA_VERSION, names, {**VARIABLES, **COSTS})
 
 
 def variable_title(name: str) -> str:

@@ -285,9 +285,6 @@ def is_projection(words: Sequence[str]) -> bool:
     return any(word.partition("=")[0] in ("--model", "--config") for word in words)
 
 
-PROBLEM = ("model", "reading", "hardware", "devices", "settings", "framework")  # beside the axes
-
-
 projection_options = options.stack(
     model_option,
     options.hardware_option,
@@ -410,15 +407,6 @@ def projected(problem: Mapping[str, Any]) -> tuple[ProjectedWorkload, Hardware]:
     """Return the operations of the projection that the options describe, and its hardware."""
     from perfmodel.workloads.export.workload import projected_workload
 
-    axes = {key: value for key, value in problem.items() if key not in PROBLEM}
-    model, grid, hardware, software = load_problem(
-        problem["model"],
-        problem["reading"],
-        problem["hardware"],
-        problem["devices"],
-        problem["settings"],
-        problem["framework"],
-        axes,
-    )
+    model, grid, hardware, software = load_problem(problem)
     with activity("projecting"):
         return projected_workload(model, grid, hardware, framework=software), hardware
