@@ -6,15 +6,42 @@ model is a roofline (Williams, Waterman, Patterson 2009) with a fixed cost per
 kernel, with the part of small tensors that the cache still holds, with second
 reads that hit where what was touched in between fits the cache, and with the
 dependent steps that no bandwidth shortens (a long row walked by one block).
+
+What passes through a cache until a call's data come up again stands here, too.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
 from perfmodel.kernels._jit import jit
+
+
+@jit
+def bytes_between(own, copies, resident):
+    """Bytes that a cache sees from one use of some data to the next, these included.
+
+    Parameters
+    ----------
+    own : float
+        Of one call [B].
+    copies : float
+        Calls until the same data come up again: 1 where a call is replayed; 0: never.
+    resident : float
+        All bytes that are in use from call to call, other kernels' too [B]; 0: not stated.
+
+    Returns
+    -------
+    float
+        [B]; infinite where the data come from memory.
+    """
+    if resident > 0.0:
+        return max(own, resident)
+    return own * copies if copies > 0.0 else math.inf
+
 
 MEMORY_BOUND = 0
 CACHE_BOUND = 1

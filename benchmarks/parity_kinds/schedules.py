@@ -125,8 +125,7 @@ def figures(pipeline: Pipeline) -> dict[str, np.ndarray]:
     order = pipeline.order
     one, none = np.ones(order.rank_of.size), np.zeros(order.rank_of.size)
     with kernel_work(scheduled_actions=5 * order.kind.size):
-        from perfmodel.kernels.pipeline.events import plain_durations, run_order
-        from perfmodel.kernels.pipeline.held import peaks
+        from perfmodel.kernels.pipeline.events import peaks, plain_durations, run_order
 
         timeline = run_order(order, pipeline.program, plain_durations(one, one, one))
         peak, until_weight = peaks(order, one, none), peaks(order, none, one)

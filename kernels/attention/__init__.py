@@ -1,1 +1,1 @@
-"""Fused attention, tile by tile."""
+"""Fused attention, over all keys or chosen ones, and indexers: tile by tile."""

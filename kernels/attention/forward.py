@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 
 from perfmodel.kernels._jit import jit
-from perfmodel.kernels.attention.blocks import forward_tile, query_packing, sequence_blocks
 from perfmodel.kernels.attention.device import ONE_WAVE_SPLIT, SPREAD_SPLIT
-from perfmodel.kernels.attention.portable import PARTIAL_BYTES, masked_tiles, portable_decode_time
-from perfmodel.kernels.attention.serial import serial_latent_time
-from perfmodel.kernels.matmul.power import heated_time
-from perfmodel.kernels.reuse import bytes_between
+from perfmodel.kernels.attention.portable import (
+    PARTIAL_BYTES,
+    masked_tiles,
+    portable_decode_time,
+    serial_latent_time,
+)
+from perfmodel.kernels.attention.tiles import forward_tile, query_packing, sequence_blocks
+from perfmodel.kernels.matmul.candidates import heated_time
+from perfmodel.kernels.stream import bytes_between
 
 COMPUTE_BOUND = 0
 SOFTMAX_BOUND = 1

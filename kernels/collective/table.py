@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.kernels._jit import jit_lean
-from perfmodel.kernels.collective.slices import slice_links
+from perfmodel.kernels.collective.torus import UNBOUNDED_SIDE, slice_links
 
 # What kernels know of one level: `network.levels[l].bandwidth`.
 LEVEL = np.dtype(
@@ -142,8 +142,6 @@ TORUS = 2
 DEVICE_LINK = 0
 BUS = 1
 ADAPTER = 2
-
-UNBOUNDED_SIDE = 16.0  # positions per dimension assumed for a torus of unknown size
 
 
 @jit_lean

@@ -33,12 +33,12 @@ from perfmodel.kernels.matmul.candidates import (
     best_split,
     bound_of,
     ceiling,
+    heated_time,
     price_tiles,
     tile_table,
     work_of,
 )
-from perfmodel.kernels.matmul.power import heated_time
-from perfmodel.kernels.reuse import bytes_between
+from perfmodel.kernels.stream import bytes_between
 
 
 class GemmDevice(NamedTuple):

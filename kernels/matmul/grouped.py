@@ -18,10 +18,14 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.kernels._jit import jit
-from perfmodel.kernels.matmul.candidates import BOUND_COMPUTE, BOUND_L2, BOUND_LATENCY, BOUND_MEMORY
-from perfmodel.kernels.matmul.power import power_limited_time
-from perfmodel.kernels.reuse import bytes_between
-from perfmodel.kernels.stream import hit_share
+from perfmodel.kernels.matmul.candidates import (
+    BOUND_COMPUTE,
+    BOUND_L2,
+    BOUND_LATENCY,
+    BOUND_MEMORY,
+    power_limited_time,
+)
+from perfmodel.kernels.stream import bytes_between, hit_share
 
 
 class GroupedDevice(NamedTuple):
@@ -46,7 +50,7 @@ class GroupedDevice(NamedTuple):
     cache_capacity : float
         Last shared cache before the device memory [B].
     copies, resident : float
-        How soon the same weights come up again (`perfmodel.kernels.reuse.bytes_between`).
+        How soon the same weights come up again (`perfmodel.kernels.stream.bytes_between`).
     operand_bytes, weight_bytes : float
         One element of A, and of B, scale factors included [B].
     resident_bytes : float

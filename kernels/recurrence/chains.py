@@ -18,8 +18,13 @@ from perfmodel.kernels.recurrence.blocks import (
     Block,
     kernel_cost,
 )
-from perfmodel.kernels.recurrence.delta import WIDE_BYTES, delta_backward, delta_forward
-from perfmodel.kernels.recurrence.lightning import lightning_backward, lightning_forward
+from perfmodel.kernels.recurrence.delta import (
+    WIDE_BYTES,
+    delta_backward,
+    delta_forward,
+    lightning_backward,
+    lightning_forward,
+)
 from perfmodel.kernels.recurrence.state_space import selective_scan, ssd_backward, ssd_forward
 
 GATED_DELTA, KIMI_DELTA, MAMBA2, MAMBA1, LIGHTNING = range(5)

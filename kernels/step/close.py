@@ -16,21 +16,20 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.kernels._jit import jit, jit_inline, jit_lean, jit_lean_inline
+from perfmodel.kernels.collective.times import MEMO_SLOTS, TIME
 from perfmodel.kernels.step.data_parallel import DataParallel, data_parallel_time
-from perfmodel.kernels.step.memo import MEMO_SLOTS, TIME
 from perfmodel.kernels.step.memory import Batches
 from perfmodel.kernels.step.offload import update_exposed
-from perfmodel.kernels.step.optimizer import Update, optimizer_time
-from perfmodel.kernels.step.peaks import Peaks, holds_alike, no_peaks, remembered_memory
-from perfmodel.kernels.step.pipeline import (
+from perfmodel.kernels.step.overlap import (
     Sends,
     alone_share,
     boundary_send,
     pipeline_time,
     waited_pipeline,
 )
+from perfmodel.kernels.step.peaks import Peaks, holds_alike, memoised_memory, no_peaks
 from perfmodel.kernels.step.placement import data_groups
-from perfmodel.kernels.step.sharding import shards_parameters
+from perfmodel.kernels.step.sharding import Update, optimizer_time, shards_parameters
 from perfmodel.kernels.step.stages import Load, stage_load
 from perfmodel.kernels.step.tables import CLOSED, ROW, STAGE_PLACE, TWO_COPIES
 
@@ -38,7 +37,7 @@ WIDEST = 700.0
 """Logarithm of the widest band that float64 can hold."""
 
 
-class Family(NamedTuple):
+class SharedCosts(NamedTuple):
     """What strategies share that differ in nothing but the batch."""
 
     load: Load
@@ -102,7 +101,7 @@ def close_strategies(
     waits : Waits
         Of the strategies whose passes ran one by one.
     shards : Shards
-        Of these families (`perfmodel.kernels.step.shards.shard_prices`).
+        Of these families (`perfmodel.kernels.step.scheduled.shard_prices`).
     settings : record of SETTINGS
     stream_device : StreamDevice
         For the optimizer, which streams its state.
@@ -113,28 +112,28 @@ def close_strategies(
     """
     if families.size > 0:
         tables = keys, stages, waits, shards, settings, stream_device, network
-        _close_all(families, batch, tables, new_room(stages), out)
+        _close_all(families, batch, tables, new_scratch(stages), out)
 
 
-class Room(NamedTuple):
+class Scratch(NamedTuple):
     """What closing remembers from one strategy to the next, and writes to."""
 
-    memo: np.ndarray  # of `remembered_time`
+    memo: np.ndarray  # of `memoised_time`
     peaks: Peaks
     row: np.ndarray  # float64[len(ROW)]: results of one strategy
 
 
 @jit_inline
-def new_room(stages):
-    """Return `Room` that remembers nothing."""
-    return Room(np.zeros((MEMO_SLOTS, TIME + 1)), no_peaks(stages), np.zeros(len(ROW)))
+def new_scratch(stages):
+    """Return `Scratch` that remembers nothing."""
+    return Scratch(np.zeros((MEMO_SLOTS, TIME + 1)), no_peaks(stages), np.zeros(len(ROW)))
 
 
 @jit_lean
-def _close_all(families, batch, tables, room, out):
+def _close_all(families, batch, tables, scratch, out):
     """Do what `close_strategies` does with its `tables`."""
     keys, stages, waits, shards, settings, _, network = tables
-    row = room.row
+    row = scratch.row
     groups = data_groups(families[0], network)
     for at in range(families.size):
         strategy = families[at]
@@ -153,15 +152,17 @@ def _close_all(families, batch, tables, room, out):
         for one in range(size):
             batches = batches_at(strategy, batch, one)
             if one == 0 or parks(strategy):  # what is parked depends on how many there are
-                family = family_of(strategy, batches.micro, key, slot, groups, tables, room.memo)
-                write_details(strategy, family, out.details)
+                shared = shared_costs(
+                    strategy, batches.micro, key, slot, groups, tables, scratch.memo
+                )
+                write_details(strategy, shared, out.details)
             if one == 0 or not holds_alike(strategy, batches, before, stages, waits, settings):
-                remembered_memory(
-                    strategy, batches, stages, waits, groups, sizes, settings, row, room.peaks
+                memoised_memory(
+                    strategy, batches, stages, waits, groups, sizes, settings, row, scratch.peaks
                 )
             before = batches
             sequences = batch[strategy.first + one]
-            write_strategy(strategy, batches, sequences, family, key, stages, waits, settings, row)
+            write_strategy(strategy, batches, sequences, shared, key, stages, waits, settings, row)
             keep_row(row, place + one, out)
 
 
@@ -186,11 +187,11 @@ def _keep_in(results, row, column):
 
 
 @jit_lean_inline
-def write_details(strategy, family, details):
+def write_details(strategy, shared, details):
     """Write what timelines need of a family, by the places of `DETAIL`."""
-    once, each, ahead = family.data.once, family.data.each, family.data.ahead
-    details[DETAIL.critical] = family.load.critical
-    details[DETAIL.send] = family.sends.time
+    once, each, ahead = shared.data.once, shared.data.each, shared.data.ahead
+    details[DETAIL.critical] = shared.load.critical
+    details[DETAIL.send] = shared.sends.time
     details[DETAIL.gather] = ahead.exposed
     details[DETAIL.gather_total] = ahead.total
     details[DETAIL.reduce] = once.exposed - ahead.exposed
@@ -199,9 +200,9 @@ def write_details(strategy, family, details):
     details[DETAIL.each_total] = each.total
     details[DETAIL.sharded] = 0.0
     if shards_parameters(strategy.zero):
-        details[DETAIL.sharded] = family.load.shard_exposed
-    details[DETAIL.copied] = family.load.offload_exposed
-    details[DETAIL.copies] = family.copies
+        details[DETAIL.sharded] = shared.load.shard_exposed
+    details[DETAIL.copied] = shared.load.offload_exposed
+    details[DETAIL.copies] = shared.copies
 
 
 @jit_lean_inline
@@ -219,7 +220,7 @@ def parks(strategy):
 
 
 @jit_lean_inline
-def family_of(strategy, batches, key, slot, groups, tables, memo):
+def shared_costs(strategy, batches, key, slot, groups, tables, memo):
     """Return what all strategies of a family share, `batches` being micro-batches of one.
 
     `tables` are those of `close_strategies`, and `slot` is a row of its `shards`.
@@ -236,11 +237,11 @@ def family_of(strategy, batches, key, slot, groups, tables, memo):
     data = data_parallel_time(
         strategy, load, groups, stage, beside, optimizer.time, key, settings, network, memo
     )
-    return Family(load, sends, optimizer, copies, data)
+    return SharedCosts(load, sends, optimizer, copies, data)
 
 
 @jit_lean_inline
-def write_strategy(strategy, batches, batch, family, key, stages, waits, settings, out):
+def write_strategy(strategy, batches, batch, shared, key, stages, waits, settings, out):
     """Write the times of one strategy of a family, and what follows from them.
 
     Parameters
@@ -249,14 +250,14 @@ def write_strategy(strategy, batches, batch, family, key, stages, waits, setting
     batches : Batches
     batch : int
         Sequences per step.
-    family : Family
+    shared : SharedCosts
     key : record of KEY
     stages, waits, settings
         As of `close_strategies`.
     out : float64[len(ROW)]
         Result.
     """
-    load, p, v = family.load, strategy.pipeline, strategy.virtual
+    load, p, v = shared.load, strategy.pipeline, strategy.virtual
     stage = stages.sums[load.critical]
     m = float(batches.micro)
     if strategy.schedule & TWO_COPIES and p > 1:
@@ -264,15 +265,15 @@ def write_strategy(strategy, batches, batch, family, key, stages, waits, setting
     alone = alone_share(m, p, v)
     if batches.waits >= 0:
         wait = waits.of[batches.waits]
-        pipeline = waited_pipeline(m, batches.micro, p, v, load, family.sends, wait)
+        pipeline = waited_pipeline(m, batches.micro, p, v, load, shared.sends, wait)
         if not strategy.schedule & CLOSED:
             alone = wait.alone
     else:
         overlap = settings.overlap_pipeline
-        pipeline = pipeline_time(strategy.schedule, m, p, v, load, family.sends, overlap)
-    step = write_times(m, alone, stage, pipeline, family, settings, out)
+        pipeline = pipeline_time(strategy.schedule, m, p, v, load, shared.sends, overlap)
+    step = write_times(m, alone, stage, pipeline, shared, settings, out)
     widths = stages.of[strategy.stage_key]
-    width = band_width(m, v, step, stage, widths, pipeline, family, settings)
+    width = band_width(m, v, step, stage, widths, pipeline, shared, settings)
     # No run is faster than its matrix FLOP at the datasheet's rate.
     limit = load.executed * m / (p * key.peak)
     out[ROW.step_time_low] = max(step / width, min(limit, step))
@@ -301,24 +302,24 @@ def same_placement(one, other):
 
 
 @jit_lean_inline
-def write_times(m, alone, stage, pipeline, family, settings, out):
+def write_times(m, alone, stage, pipeline, shared, settings, out):
     """Write the time of the step [s] and its components, and return it."""
-    once, each = family.data.once, family.data.each
+    once, each = shared.data.once, shared.data.each
     exposed = pipeline.exposed + once.waits + m * each.waits
     data = once.exposed + m * each.exposed
-    copies = m * family.load.offload_exposed + family.copies
+    copies = m * shared.load.offload_exposed + shared.copies
     exchange = m * stage.expert_exposed
     if settings.pairs:
         hidden = m * (stage.expert_total - stage.expert_exposed)
         exchange += alone * hidden
-    step = m * stage.busy + settings.step_overhead + family.optimizer.time
+    step = m * stage.busy + settings.step_overhead + shared.optimizer.time
     step += exposed + data + pipeline.bubble + exchange - m * stage.expert_exposed
     step += copies
     out[ROW.step_time] = step
     out[ROW.forward_time] = m * stage.forward
     out[ROW.backward_time] = m * stage.backward
     out[ROW.recompute_time] = m * stage.recompute
-    out[ROW.optimizer_time] = family.optimizer.time
+    out[ROW.optimizer_time] = shared.optimizer.time
     out[ROW.host_time] = m * stage.host + settings.step_overhead
     out[ROW.tensor_parallel_exposed] = m * stage.tensor_exposed
     out[ROW.context_parallel_exposed] = m * stage.context_exposed
@@ -336,18 +337,18 @@ def write_times(m, alone, stage, pipeline, family, settings, out):
 
 
 @jit_lean_inline
-def band_width(m, v, step, stage, widths, pipeline, family, settings):
+def band_width(m, v, step, stage, widths, pipeline, shared, settings):
     """Return the 90th percentile of the step time over the projected one [1].
 
     Half-widths: of the slowest stage m times, but for its share of the bubble, and of all
     stages (`widths`) once through the bubble. Independent classes, and what no kernel
     explains: in quadrature. The band is even in the logarithm, in which the errors were found.
     """
-    load, data = family.load, family.data
+    load, data = shared.load, shared.data
     ahead = m - 1.0 / v
     compute = ahead * stage.compute_width + widths.compute_width / v
     stream = ahead * stage.stream_width + widths.stream_width / v
-    stream += family.optimizer.width
+    stream += shared.optimizer.width
     collective = ahead * (stage.collective_width + load.shard_width)
     collective += (widths.collective_width + load.shard_widths) / v
     collective += pipeline.width

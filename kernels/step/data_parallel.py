@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from perfmodel.kernels._jit import jit_lean_inline
-from perfmodel.kernels.collective.times import ALL_REDUCE
-from perfmodel.kernels.step.memo import remembered_time
+from perfmodel.kernels.collective.times import ALL_REDUCE, memoised_time
 from perfmodel.kernels.step.overlap import (
     beside_sends,
+    boundary_span,
     hidden_width,
     hide,
     overlap_tax,
     width_of,
 )
-from perfmodel.kernels.step.pipeline import boundary_span
 from perfmodel.kernels.step.sharding import (
     gradient_transfers,
     kept,
@@ -34,7 +33,7 @@ def transfer_time(dense, sparse, network, memo):
     for pair in (dense, sparse):
         time = 0.0
         for one in pair:
-            time += remembered_time(one.kind, one.size, one.members, one.stride, network, memo)
+            time += memoised_time(one.kind, one.size, one.members, one.stride, network, memo)
         total += time
     return total
 
@@ -44,7 +43,7 @@ def copies_time(dense, sparse, network, memo):
     """Time of what `transfers` sends among copies of shards [s]."""
     time = 0.0
     for one in (dense[1], sparse[1]):
-        time += remembered_time(one.kind, one.size, one.members, one.stride, network, memo)
+        time += memoised_time(one.kind, one.size, one.members, one.stride, network, memo)
     return time
 
 
@@ -202,7 +201,7 @@ def scales_time(strategy, size, network, memo):
     ranks = strategy.tensor * strategy.context * strategy.data_ranks
     if not size > 0.0 or ranks == 1:
         return 0.0
-    return 2.0 * strategy.virtual * remembered_time(ALL_REDUCE, size, ranks, 1, network, memo)
+    return 2.0 * strategy.virtual * memoised_time(ALL_REDUCE, size, ranks, 1, network, memo)
 
 
 class DataParallel(NamedTuple):
@@ -244,18 +243,18 @@ def data_parallel_time(
         # First and last stage add up its gradients.
         size = key.trained_table * settings.gradient_bytes
         span = boundary_span(groups.pipeline_stride, p)
-        table = remembered_time(ALL_REDUCE, size, 2, span, network, memo)
+        table = memoised_time(ALL_REDUCE, size, 2, span, network, memo)
         table_width = width_of(size, settings.collective_widths) * table
     if strategy.schedule & TWO_COPIES and p > 1:  # either copy of the model on the mirrored stage
         owned = kept(zero, load.weights, load.experts, groups).updated
         span = boundary_span(groups.pipeline_stride, p)
         size = owned * settings.reduce_bytes
-        table += remembered_time(ALL_REDUCE, size, 2, span, network, memo)
+        table += memoised_time(ALL_REDUCE, size, 2, span, network, memo)
     if settings.sums_experts:
         # Main gradients, once a step, in one collective behind all others (Megatron-Bridge,
         # peft/utils.py, `allreduce_expert_parallel_replicated_grads`).
         size, inner = load.experts * settings.gradient_bytes, strategy.expert_tensor
-        table += remembered_time(ALL_REDUCE, size, strategy.expert, inner, network, memo)
+        table += memoised_time(ALL_REDUCE, size, strategy.expert, inner, network, memo)
     scales = scales_time(strategy, key.scale_bytes, network, memo)
     if shards_parameters(zero):
         once = Moved(table, load.shard_first + table, 0.0, 0.0)

@@ -21,8 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.kernels._jit import jit, jit_lean_inline
-from perfmodel.kernels.collective.times import POINT_TO_POINT
-from perfmodel.kernels.step.memo import MEMO_SLOTS, TIME, remembered_time
+from perfmodel.kernels.collective.times import MEMO_SLOTS, POINT_TO_POINT, TIME, memoised_time
 from perfmodel.kernels.step.placement import data_groups
 from perfmodel.kernels.step.sharding import kept, shards_gradients, shards_parameters
 from perfmodel.kernels.step.tables import HOST, NVME, STAGE_PLACE
@@ -141,7 +140,7 @@ def pass_exposed(strategy, stage, parks, groups, settings, network, memo):
         if parks:
             stride = groups.pipeline_stride
             whole = strategy.offload_activations * stage.activations
-            beside = remembered_time(POINT_TO_POINT, whole, 2, stride, network, memo)
+            beside = memoised_time(POINT_TO_POINT, whole, 2, stride, network, memo)
     forward, backward = beside, beside
     if activations + moved.parameters + out > 0.0:
         rate = settings.host_bandwidth

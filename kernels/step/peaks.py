@@ -68,7 +68,7 @@ def holds_alike(strategy, batches, before, stages, waits, settings):
 
 
 @jit_lean_inline
-def remembered_memory(strategy, batches, stages, waits, groups, sizes, settings, out, peaks):
+def memoised_memory(strategy, batches, stages, waits, groups, sizes, settings, out, peaks):
     """Write what `stage_memory` does, from memory where all that it depends on is alike.
 
     That is what neighbours in a grid share that differ in nothing but the batch or the mapping. Of

@@ -15,14 +15,14 @@ import numpy as np
 from perfmodel.kernels._jit import jit, jit_lean
 from perfmodel.kernels.step.close import (
     batches_at,
-    family_of,
-    new_room,
+    new_scratch,
     parks,
     same_placement,
+    shared_costs,
     write_strategy,
 )
 from perfmodel.kernels.step.memory import Batches
-from perfmodel.kernels.step.peaks import holds_alike, remembered_memory
+from perfmodel.kernels.step.peaks import holds_alike, memoised_memory
 from perfmodel.kernels.step.placement import data_groups
 from perfmodel.kernels.step.tables import ROW, TWO_COPIES
 
@@ -89,14 +89,14 @@ def rank_strategies(
     if families.size > 0:
         tables = keys, stages, waits, shards, settings, stream_device, network
         cost = np.zeros(ranking.signs.size)
-        _rank_all(families, batch, bounded, tables, new_room(stages), cost, ranking)
+        _rank_all(families, batch, bounded, tables, new_scratch(stages), cost, ranking)
 
 
 @jit_lean
-def _rank_all(families, batch, bounded, tables, room, cost, ranking):
+def _rank_all(families, batch, bounded, tables, scratch, cost, ranking):
     """Do what `rank_strategies` does with its `tables`; costs of a strategy are overwritten."""
     keys, stages, waits, shards, settings, _, network = tables
-    row = room.row
+    row = scratch.row
     counts = ranking.counts
     groups = data_groups(families[0], network)
     for at in range(families.size):
@@ -120,8 +120,8 @@ def _rank_all(families, batch, bounded, tables, room, cost, ranking):
         for one in range(size):
             batches = batches_at(strategy, batch, one)
             if one == 0 or not holds_alike(strategy, batches, before, stages, waits, settings):
-                remembered_memory(
-                    strategy, batches, stages, waits, groups, sizes, settings, row, room.peaks
+                memoised_memory(
+                    strategy, batches, stages, waits, groups, sizes, settings, row, scratch.peaks
                 )
                 fits = in_memory(row, ranking)
                 alike = not promising and strategy.waits < 0
@@ -134,9 +134,11 @@ def _rank_all(families, batch, bounded, tables, room, cost, ranking):
                 continue
             if not closed or parks(strategy):  # what is parked depends on how many there are
                 closed = True
-                family = family_of(strategy, batches.micro, key, slot, groups, tables, room.memo)
+                shared = shared_costs(
+                    strategy, batches.micro, key, slot, groups, tables, scratch.memo
+                )
             sequences, number = batch[strategy.first + one], strategy.number + one
-            write_strategy(strategy, batches, sequences, family, key, stages, waits, settings, row)
+            write_strategy(strategy, batches, sequences, shared, key, stages, waits, settings, row)
             write_costs(row, ranking, cost)
             if bounded and strategy.waits >= 0:
                 if might_rank(cost, ranking):

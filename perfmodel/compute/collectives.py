@@ -179,7 +179,7 @@ def link_occupancies(
     part : float64[rows, levels]
         Of a device's bandwidth into the level that these links make up.
     """
-    from perfmodel.kernels.collective import occupancy as kernel
+    from perfmodel.kernels.collective import times as kernel
     from perfmodel.kernels.plain import plain
     from perfmodel.kernels.work import kernel_work
 

@@ -354,7 +354,7 @@ def draw_tokens(
     DataError
         Sizes don't fit.
     """
-    from perfmodel.kernels import token_draws as kernel
+    from perfmodel.kernels import routing as kernel
     from perfmodel.kernels.work import kernel_work
 
     check_sizes(tokens, weights.size, top_k)

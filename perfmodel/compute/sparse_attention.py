@@ -1,4 +1,4 @@
-"""Times of attention over chosen keys, and of the indexer that chooses: `perfmodel.kernels.sparse`.
+"""Times of attention over chosen keys, and of the indexer that chooses: `kernels.attention`.
 
 How many keys queries see is known in closed form. A query sees the last `window` tokens, its own
 included, and keys of a second kind, each of which stands for `compression` whole tokens, or is a
@@ -272,7 +272,7 @@ def sparse_attention_times(
         compression=columns["compression"],
         block=columns["block"],
     )
-    from perfmodel.kernels.sparse import columns as kernel
+    from perfmodel.kernels.attention import indexer as kernel
     from perfmodel.kernels.work import kernel_work
 
     hardware = load_hardware(hardware)
@@ -447,7 +447,7 @@ def indexer_times(
         *lengths, selected=columns["selected"], compression=ratio, block=columns["block"]
     )
     scored = sparse_keys(*lengths, compression=ratio).pairs
-    from perfmodel.kernels.sparse import columns as kernel
+    from perfmodel.kernels.attention import indexer as kernel
     from perfmodel.kernels.work import kernel_work
 
     device = attention_device(hardware, precision, steady=steady)

@@ -95,7 +95,7 @@ class Share(NamedTuple):
 
     def arguments(self, chunk: NDArray[Any], waits: Waits) -> tuple[Any, ...]:
         """Return the arguments of a closing kernel for some of the families."""
-        from perfmodel.kernels.step.shards import shard_prices
+        from perfmodel.kernels.step.scheduled import shard_prices
 
         layers = self.work.stage_layer_key[chunk["stage_key"]]
         shards = shard_prices(chunk, layers, self.keys, self.settings, self.network)

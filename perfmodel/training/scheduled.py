@@ -21,8 +21,7 @@ from perfmodel.training.workload import Workload
 if TYPE_CHECKING:
     from perfmodel.kernels.collective.table import Network
     from perfmodel.kernels.pipeline.actions import Order
-    from perfmodel.kernels.step.scheduled import Chunks
-    from perfmodel.kernels.step.shards import Shards
+    from perfmodel.kernels.step.scheduled import Chunks, Shards
     from perfmodel.kernels.step.tables import KeyTables, Waits
 
 TOGETHER = 8192
@@ -174,8 +173,7 @@ def prices_of(
     layer_key = work.stage_layer_key[strategies["stage_key"]]
     asked = strategies, layer_key, keys, settings, network
     with kernel_work(strategies=chosen.size):
-        from perfmodel.kernels.step.scheduled import boundary_sends
-        from perfmodel.kernels.step.shards import shard_prices
+        from perfmodel.kernels.step.scheduled import boundary_sends, shard_prices
 
         return Prices(layer_key, boundary_sends(*map(plain, asked)), shard_prices(*asked))
 
@@ -460,8 +458,12 @@ def run_cases(
         It repeats itself, p micro-batches at a time.
     """
     from perfmodel.kernels._jit import compiling
-    from perfmodel.kernels.pipeline.paced import makespans_of_all, paced_makespans, steps_of
-    from perfmodel.kernels.pipeline.repetition import repetitions
+    from perfmodel.kernels.pipeline.paced import (
+        makespans_of_all,
+        paced_makespans,
+        repetitions,
+        steps_of,
+    )
 
     order, program = pipeline
     steady = repetitions(order, program, order.first.size - 1) if repeats else None

@@ -302,8 +302,7 @@ def pipeline_timeline(
         grid["data_parallel"][0] * grid["micro_batch_size"][0]
     )
     with kernel_work(pipeline_passes=3 * stages * batches * int(grid["virtual_pipeline"][0])):
-        from perfmodel.kernels.pipeline.events import Durations, run_order
-        from perfmodel.kernels.pipeline.held import held_over_time, peaks
+        from perfmodel.kernels.pipeline.events import Durations, held_over_time, peaks, run_order
         from perfmodel.kernels.step.scheduled import chunk_rows, kept_bytes, work_of_cases
 
         pipeline = pipeline_of(grid)

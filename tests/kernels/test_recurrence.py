@@ -7,9 +7,10 @@ import math
 import numpy as np
 import pytest
 
+from perfmodel.compute import recurrence_counts as counts
 from perfmodel.compute.recurrence import recurrence_device
 from perfmodel.hwprofiles import load_hardware
-from perfmodel.kernels.recurrence import blocks, chains, counts, delta, lightning, state_space
+from perfmodel.kernels.recurrence import blocks, chains, delta, state_space
 
 H100 = recurrence_device(load_hardware("dgx-h100"))
 B200 = recurrence_device(load_hardware("dgx-b200"))
@@ -272,7 +273,7 @@ def test_a_chunk_of_mamba2_skips_tiles_above_its_diagonal():
 def test_lightning_attention_carries_blocks_of_its_state():
     # a head of 128 x 128 has four blocks of 64 x 64, whose product is one, and one exchange
     def carried(heads):
-        return lightning.carried_cost(
+        return delta.carried_cost(
             H100, 1.0, 4096.0, 4096.0 * 16, heads, heads, 128.0, 128.0, 16.0, 2.0, False
         )
 

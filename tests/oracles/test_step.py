@@ -25,7 +25,7 @@ from perfmodel.kernels.pipeline.closed import Ends, ends_wait
 from perfmodel.kernels.step import tables as columns
 from perfmodel.kernels.step.close import close_strategies, results_in
 from perfmodel.kernels.step.overlap import beside_sends, hide
-from perfmodel.kernels.step.shards import shard_prices
+from perfmodel.kernels.step.scheduled import shard_prices
 from perfmodel.kernels.step.stages import sum_stages, sum_widths
 from perfmodel.kernels.stream import stream_time
 from perfmodel.kernels.variables import MEMORY_COMPONENTS, STEP_VARIABLES, TIME_COMPONENTS

@@ -140,7 +140,7 @@ def training(random: np.random.Generator) -> None:
 
 def pipelines(random: np.random.Generator) -> None:
     """Every schedule, its passes over uneven stages, what ranks keep, and closed forms."""
-    from perfmodel.kernels.pipeline import closed, events, held, link, orders, paced, repetition
+    from perfmodel.kernels.pipeline import closed, events, link, orders, paced
 
     for name in SCHEDULES:
         chunks, placement = usual_chunks(name), SCHEDULE_FACTS[name].placement
@@ -148,15 +148,15 @@ def pipelines(random: np.random.Generator) -> None:
             order = orders.make_order(name, placement, ranks, chunks, batches, ranks)
             program = link.link_order(order)
             stages = order.rank_of.size
-            steady = repetition.repetitions(order, program, ranks)
+            steady = paced.repetitions(order, program, ranks)
             steps = paced.steps_of(program, np.arange(4 * stages).reshape(4, -1), steady)
             work, sends = random.uniform(0.1, 2.0, (4 * stages, 3)), random.uniform(0.0, 0.5, 3)
             paced.paced_makespans(*steps, work, sends, 1.0)
             timeline = events.run_order(order, program, random_durations(random, stages))
             until_input, until_weight = random.uniform(0.0, 1.0, (2, stages))
-            held.peaks(order, until_input, until_weight)
-            held.fullest(order.first, order.kind, order.stage % 2, 2)
-            held.held_over_time(order, timeline, until_input, until_weight)
+            events.peaks(order, until_input, until_weight)
+            events.fullest(order.first, order.kind, order.stage % 2, 2)
+            events.held_over_time(order, timeline, until_input, until_weight)
     link.link_order(order._replace(stage=order.stage[::-1].copy()))  # out of order
     events.plain_durations(*random.uniform(0.1, 2.0, (3, 4)))
     closed.one_f_one_b_makespan(*random.uniform(0.1, 1.0, (4, 5, 4))[:2, 0], 9)

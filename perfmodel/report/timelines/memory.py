@@ -63,7 +63,7 @@ class Memory:
         closed : Closed
         schedule : Schedule
         """
-        from perfmodel.kernels.pipeline.held import held_over_time, peaks
+        from perfmodel.kernels.pipeline.events import held_over_time, peaks
         from perfmodel.kernels.step.scheduled import kept_bytes
         from perfmodel.kernels.work import kernel_work
 

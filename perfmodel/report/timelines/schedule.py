@@ -44,7 +44,7 @@ from perfmodel.workloads.export.workload import model_chunks
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
     from perfmodel.kernels.pipeline.events import Durations, Timeline
-    from perfmodel.kernels.step.shards import Shards
+    from perfmodel.kernels.step.scheduled import Shards
     from perfmodel.kernels.step.tables import Waits
 
 DEPTHS = ("passes", "layers", "operations")

@@ -153,7 +153,7 @@ def stage_data(
     shared_weights : float
         Parameters that embedding and output share, 0 unless tied.
     """
-    from perfmodel.kernels.step.pipeline import boundary_span
+    from perfmodel.kernels.step.overlap import boundary_span
 
     groups = _Groups(work, hardware, framework)
     stride = int(groups.groups.pipeline_stride)
@@ -274,7 +274,7 @@ def _summed(kept: list[list[tuple[float, float]]]) -> tuple[float, float]:
 def _optimizer(groups: _Groups, kept: list[list[tuple[float, float]]]) -> ProjectedOperation:
     """Return the update of a stage's parameters."""
     from perfmodel.compute.stream import stream_times
-    from perfmodel.kernels.step.optimizer import (
+    from perfmodel.kernels.step.sharding import (
         OPTIMIZER_FLOPS,
         OPTIMIZER_LAUNCHES,
         optimizer_work,

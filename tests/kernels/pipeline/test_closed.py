@@ -11,8 +11,7 @@ from perfmodel.base.errors import StrategyError
 from perfmodel.base.pipelines import SCHEDULES
 from perfmodel.kernels.pipeline.actions import KINDS
 from perfmodel.kernels.pipeline.closed import Ends, ends_wait, one_f_one_b_makespan
-from perfmodel.kernels.pipeline.events import Durations, plain_durations, run_order
-from perfmodel.kernels.pipeline.held import peaks
+from perfmodel.kernels.pipeline.events import Durations, peaks, plain_durations, run_order
 from perfmodel.strategy.pipelines import named_pipeline, usual_group
 from perfmodel.training.scheduled import run_cases
 

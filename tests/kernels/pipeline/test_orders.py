@@ -17,10 +17,63 @@ from perfmodel.kernels.pipeline.actions import (
     WEIGHT,
     place_stages,
 )
+from perfmodel.kernels.pipeline.events import peaks, plain_durations, run_order
+from perfmodel.kernels.pipeline.orders import turn
 from perfmodel.launch.torchtitan import NAMES
 from perfmodel.strategy.pipelines import named_pipeline, schedule_rows
 from tests.data import TORCH_SCHEDULES, needed
 from tests.kernels.pipeline.cases import random_pipeline
+
+
+def turns(passes, *numbers):
+    chunks, batches = turn(np.arange(passes), *numbers)
+    return list(zip(chunks.tolist(), batches.tolist(), strict=True))
+
+
+def test_turns_are_megatrons_table():
+    """Megatron-Core, schedules.py, get_schedule_table: PP2 N3M5 VP2."""
+    expected = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (0, 4), (1, 3), (1, 4)]
+    assert turns(10, 2, 5, 3) == expected
+
+
+@pytest.mark.parametrize("group", [1, 2, 3, 7, 9])
+def test_every_turn_comes_once(group):
+    expected = [(chunk, batch) for chunk in range(3) for batch in range(7)]
+    assert sorted(turns(21, 3, 7, group)) == expected
+
+
+def test_one_chunk_takes_micro_batches_in_order():
+    assert turns(6, 1, 6, 4) == [(0, batch) for batch in range(6)]
+
+
+def test_one_wave_by_hand():
+    """Two ranks, two micro-batches; a backward pass takes as long as two forward passes."""
+    order = named_pipeline("hanayo", 2, 2).order
+    assert [" ".join(row) for row in schedule_rows(order)] == [
+        "0F0 0F1 3F0 3B0 3F1 3B1 0B0 0B1",
+        "1F0 2F0 1F1 2F1 2B0 1B0 2B1 1B1",
+    ]
+
+
+@pytest.mark.parametrize(("ranks", "waves"), [(2, 1), (4, 1), (4, 2), (4, 4), (8, 2)])
+def test_more_waves_waste_a_smaller_part(ranks, waves):
+    """Liu et al. 2023 (arXiv:2308.15762), section 3: bubbles shrink as waves are added."""
+
+    def wasted(count):
+        pipeline = named_pipeline("hanayo", ranks, ranks, 2 * count)
+        one = np.ones(pipeline.order.rank_of.size)
+        timeline = run_order(pipeline.order, pipeline.program, plain_durations(one, one, one))
+        return 1.0 - timeline.busy.max() / timeline.makespan
+
+    assert wasted(2 * waves) < wasted(waves)
+
+
+def test_no_rank_holds_more_than_a_micro_batch_per_rank():
+    for micro_batches in (3, 8, 24):
+        order = named_pipeline("hanayo", 4, micro_batches, 4).order
+        one = np.ones(order.rank_of.size)
+        assert peaks(order, one, 0 * one).max() <= 4 * 4
+
 
 TORCH = {theirs: ours for ours, theirs in NAMES.items()}
 

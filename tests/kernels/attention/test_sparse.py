@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfmodel.kernels.attention.columns import attention_forward
-from perfmodel.kernels.sparse.attention import (
+from perfmodel.kernels.attention.sparse import (
     rows_from_memory,
     scattered_rows,
     sparse_attention_backward,

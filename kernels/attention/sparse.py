@@ -28,7 +28,6 @@ from perfmodel.kernels.attention.backward import (
     addition_time,
     backward_tile_time,
 )
-from perfmodel.kernels.attention.blocks import forward_tile
 from perfmodel.kernels.attention.forward import (
     COMPUTE_BOUND,
     LATENCY_BOUND,
@@ -39,7 +38,7 @@ from perfmodel.kernels.attention.forward import (
     forward_time,
     softmax_time,
 )
-from perfmodel.kernels.attention.tiles import list_schedule_time
+from perfmodel.kernels.attention.tiles import forward_tile, list_schedule_time
 
 KEY_TILE = 64
 """Keys that a block gathers at a time (FlashMLA ``B_TOPK``, TileLang ``block_I``, the padding

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfmodel.kernels.sparse.indexer import indexer_backward, indexer_forward
+from perfmodel.kernels.attention.indexer import indexer_backward, indexer_forward
 from tests.kernels.attention.calls import DEVICE
 
 NARROW = DEVICE._replace(matrix_rate=2e15, query_bytes=1.0, key_bytes=1.0)

@@ -1,1 +1,0 @@
-"""Attention over chosen keys: indexer logits and sparse attention, tile by tile."""
