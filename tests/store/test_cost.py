@@ -25,7 +25,7 @@ from perfmodel.store.cost import (
 )
 from perfmodel.store.results import as_table, best
 from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
-from perfmodel.sweeps.kept import sweep
+from perfmodel.sweeps.several import sweep
 
 HOUR, MINUTE = 3600.0, 60.0
 
