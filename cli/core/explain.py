@@ -20,6 +20,7 @@ from perfmodel.cli.core.project import (
 )
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
+from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import heading, print_json, say, share, table
 from perfmodel.kernels.variables import MEMORY_COMPONENTS, TIME_COMPONENTS, VARIABLES
 
@@ -30,7 +31,12 @@ if TYPE_CHECKING:
 PHASES = ("forward", "backward_input", "backward_weight", "recompute")
 
 
-@click.command("explain", cls=Command, short_help="Say where time and memory go, op by op.")
+@click.command(
+    "explain",
+    cls=Command,
+    short_help="Say where time and memory go, op by op.",
+    help=page("core", "explain"),
+)
 @strategy_options
 @options.config_option
 @options.options_of("core.explain", "top")
@@ -48,40 +54,7 @@ def explain_command(
     as_json: bool,
     **stated: Any,
 ) -> None:
-    """Say where the time and the memory of one strategy go, and what bounds each operation.
-
-    Every operation of the slowest pipeline stage, over a whole step, sorted by the time
-    that it adds. 'calls' is how often it runs per step, 'a call' the time of one, 'adds'
-    what all calls add to the step (communication: what compute does not hide), 'rate'
-    what a call achieves, of the device's peak for matrix products. The sums agree with
-    'perfmodel project'; optimizer, pipeline, data-parallel and host times belong to the
-    whole step and stand below the operations. Passes of a served model are explained by
-    'perfmodel serve … --explain'.
-
-    --memory shows when a stage needs most, and of what: the peak is a maximum over moments,
-    for logits, gathered parameters and gradients do not live together.
-
-    \b
-    Bounds:
-      compute   matrix units            memory    device memory
-      l2        second-level cache      latency   launch and fill times
-      softmax   special-function units  cache     last-level cache
-      network   links and switches
-
-    \b
-    Examples:
-      perfmodel explain --model llama-3.1-70b --hardware dgx-h100 --devices 256 \\
-          --tp 8 --pp 4 --micro-batch 1 --global-batch 512 --seq-len 8192
-      perfmodel explain --model mixtral-8x7b --hardware dgx-h100 --devices 64 --ep 8 \\
-          --pp 2 --global-batch 256 --seq-len 4096 --phase backward_input --top 10
-      perfmodel explain --model llama-3.1-8b --hardware dgx-h100 --devices 8 --zero 3 \\
-          --global-batch 8 --seq-len 8192 --framework torchtitan --memory
-
-    Units: as 'perfmodel project'; shapes of matrix products are m×n×k.
-
-    Exit codes: 0 done, 1 failure, 2 wrong input or impossible strategy, 3 the
-    strategy does not fit in memory (the table is printed all the same).
-    """
+    """Say where the time and the memory of one strategy go, and what bounds each operation."""
     from perfmodel.analysis.explain import operation_costs
     from perfmodel.cli.shared.tables import print_placement
     from perfmodel.strategy.mapping import placement

@@ -207,6 +207,16 @@ def fields_of(table: str) -> Mapping[str, Field]:
 
 
 @cache
+def _pages(wing: str) -> dict[str, str]:
+    return tomllib.loads((FOLDER / wing / "pages.toml").read_text(encoding="utf-8"))
+
+
+def page(wing: str, command: str) -> str:
+    """Return the help page of a command of a wing (``cli/WING/pages.toml``)."""
+    return _pages(wing)[command]
+
+
+@cache
 def _document(wing: str) -> dict[str, Any]:
     return tomllib.loads((FOLDER / wing / FILE).read_text(encoding="utf-8"))
 
