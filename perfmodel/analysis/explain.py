@@ -46,7 +46,6 @@ from perfmodel.training.recomputed import recomputed_of
 from perfmodel.training.schedule import held_parts, stage_compositions
 
 if TYPE_CHECKING:
-    from perfmodel.compute.routing import Routing
     from perfmodel.hwprofiles import Hardware
 
 
@@ -339,9 +338,6 @@ def explain_point(
     loads: LoadGrid,
     hardware: Hardware,
     row: Mapping[str, Any],
-    *,
-    prefill_hardware: Hardware | None = None,
-    routing: Routing | None = None,
 ) -> dict[str, list[PassOperation]]:
     """Price the passes of one operating point, operation by operation.
 
@@ -353,9 +349,6 @@ def explain_point(
     hardware : Hardware
     row : mapping of str to value
         The point's results; its ``batch`` counts.
-    prefill_hardware : Hardware, optional
-        Of the prefill pool; default `hardware`.
-    routing : Routing, optional
 
     Returns
     -------
@@ -379,6 +372,5 @@ def explain_point(
     for name, what in point_passes(grid, loads, float(row["batch"])).items():
         apart = name == "prefill" and second[0] >= 0
         held = layouts.take(np.array([second[0] if apart else layout[0]]))
-        device = (prefill_hardware or hardware) if apart else hardware
-        found[name] = pass_operations(grid.model, held, device, what, routing=routing)
+        found[name] = pass_operations(grid.model, held, hardware, what)
     return found
