@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from perfmodel.base.wings import contributions
-from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
+from perfmodel.cli.group import EXIT_NOTHING_FITS
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.costs import cost_options, costs_header, print_costs, with_costs
 from perfmodel.cli.shared.options import page
@@ -18,9 +18,7 @@ from perfmodel.cli.shared.printing import heading, print_json
 from perfmodel.kernels.variables import RATE
 
 
-@click.command(
-    "best", cls=Command, short_help="Rank a sweep, or served models.", help=page("core", "best")
-)
+@click.command("best", **page("core", "best", "Rank a sweep, or served models."))
 @click.argument("file", metavar="FILE", type=click.Path())
 @options.options_of("core.best", "top", "by", "where", "pareto", "all")
 @options.safe_option

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from perfmodel.cli.group import Command, CommandGroup
+from perfmodel.cli.group import CommandGroup
 from perfmodel.cli.shared import completions, options
 from perfmodel.cli.shared.inputs import load_one_engine, load_software
 from perfmodel.cli.shared.options import page
@@ -22,18 +22,13 @@ if TYPE_CHECKING:
 
 
 @click.group(
-    "hardware",
-    cls=CommandGroup,
-    short_help="List and show hardware profiles.",
-    help=page("core", "hardware"),
+    "hardware", **page("core", "hardware", "List and show hardware profiles.", CommandGroup)
 )
 def hardware_group() -> None:
     """List the hardware profiles and show what they say, with the source of every number."""
 
 
-@hardware_group.command(
-    "list", cls=Command, short_help="Name the profiles.", help=page("core", "hardware list")
-)
+@hardware_group.command("list", **page("core", "hardware list", "Name the profiles."))
 @options.options_of("core.hardware", "all")
 @options.json_option
 @options.verbosity_options
@@ -70,9 +65,7 @@ def list_hardware(everything: bool, as_json: bool) -> None:
         click.echo(f"\nfamilies and chips, for 'extends' in a profile: {', '.join(parts)}")
 
 
-@hardware_group.command(
-    "show", cls=Command, short_help="Show one profile.", help=page("core", "hardware show")
-)
+@hardware_group.command("show", **page("core", "hardware show", "Show one profile."))
 @click.argument("name", metavar="NAME|PATH", shell_complete=completions.complete_hardware)
 @options.set_option
 @options.json_option
@@ -205,18 +198,13 @@ def _short(text: str, limit: int = 100) -> str:
 
 
 @click.group(
-    "software",
-    cls=CommandGroup,
-    short_help="List and show frameworks and engines.",
-    help=page("core", "software"),
+    "software", **page("core", "software", "List and show frameworks and engines.", CommandGroup)
 )
 def software_group() -> None:
     """List the presets of --framework and --engine and show what each decides, with sources."""
 
 
-@software_group.command(
-    "list", cls=Command, short_help="Name the presets.", help=page("core", "software list")
-)
+@software_group.command("list", **page("core", "software list", "Name the presets."))
 @options.json_option
 @options.verbosity_options
 def list_software(as_json: bool) -> None:
@@ -241,9 +229,7 @@ def list_software(as_json: bool) -> None:
     click.echo(table(["engine", "since", "what it is"], rows, left=(0, 1, 2)))
 
 
-@software_group.command(
-    "show", cls=Command, short_help="Show one preset.", help=page("core", "software show")
-)
+@software_group.command("show", **page("core", "software show", "Show one preset."))
 @click.argument("name", metavar="NAME", shell_complete=completions.complete_software)
 @options.set_option
 @options.json_option

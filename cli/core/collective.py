@@ -13,7 +13,6 @@ from click.core import ParameterSource
 from perfmodel.base.units import format_si, format_size, format_time
 from perfmodel.base.wings import wing_module
 from perfmodel.cli.core.kernel import NUMBER, output_options, run_grid, show_grid
-from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import say, table
@@ -38,9 +37,7 @@ HEADINGS = {
 AXIS_HEADINGS = {"algorithm": "asked algorithm", "protocol": "asked protocol"}
 
 
-@click.command(
-    "collective", cls=Command, short_help="Time collectives.", help=page("core", "collective")
-)
+@click.command("collective", **page("core", "collective", "Time collectives."))
 @click.argument("collective", metavar="COLLECTIVE,…", type=Words())
 @options.options_of(
     "core.collective", "size", "members", "members_per_node", "stride", "algorithm", "protocol"

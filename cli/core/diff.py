@@ -240,9 +240,7 @@ def diff_document(
     return document
 
 
-@click.command(
-    "diff", cls=SidesCommand, short_help="Compare two projections.", help=page("core", "diff")
-)
+@click.command("diff", **page("core", "diff", "Compare two projections.", SidesCommand))
 @click.argument("a", metavar="A", shell_complete=complete_file)
 @click.argument("b", metavar="B", shell_complete=complete_file)
 @options.options_of("core.diff", "by", default=RATE)

@@ -18,7 +18,6 @@ from perfmodel.cli.core.project import (
     suggest_interleaving,
     warn_if_too_large,
 )
-from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import heading, print_json, say, share, table
@@ -31,12 +30,7 @@ if TYPE_CHECKING:
 PHASES = ("forward", "backward_input", "backward_weight", "recompute")
 
 
-@click.command(
-    "explain",
-    cls=Command,
-    short_help="Say where time and memory go, op by op.",
-    help=page("core", "explain"),
-)
+@click.command("explain", **page("core", "explain", "Say where time and memory go, op by op."))
 @strategy_options
 @options.config_option
 @options.options_of("core.explain", "top")

@@ -12,7 +12,7 @@ from click.shell_completion import get_completion_class
 
 from perfmodel.base.errors import DataError, PerfModelError
 from perfmodel.base.files import atomic_path, check_writable
-from perfmodel.cli.group import EXIT_FAILURE, Command
+from perfmodel.cli.group import EXIT_FAILURE
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import heading, print_json, remark, styled, wrapped
@@ -23,12 +23,7 @@ if TYPE_CHECKING:
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command(
-    "completion",
-    cls=Command,
-    short_help="Print a shell completion script.",
-    help=page("core", "completion"),
-)
+@click.command("completion", **page("core", "completion", "Print a shell completion script."))
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion_command(ctx: click.Context, shell: str) -> None:
@@ -47,9 +42,7 @@ COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 WIDTH = 15  # of the names
 
 
-@click.command(
-    "doctor", cls=Command, short_help="Check this installation.", help=page("core", "doctor")
-)
+@click.command("doctor", **page("core", "doctor", "Check this installation."))
 @options.json_option
 @options.verbosity_options
 @click.pass_context
@@ -85,12 +78,7 @@ def _show(finding: Finding) -> None:
         click.echo(wrapped(f"{'':{WIDTH + 10}}{finding.advice}", WIDTH + 10))
 
 
-@click.command(
-    "samples",
-    cls=Command,
-    short_help="Copy the documentation's sample files.",
-    help=page("core", "samples"),
-)
+@click.command("samples", **page("core", "samples", "Copy the documentation's sample files."))
 @click.argument("folder", metavar="[FOLDER]", required=False)
 @options.verbosity_options
 def samples_command(folder: str | None) -> None:

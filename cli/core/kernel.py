@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from perfmodel.base.errors import DataError
-from perfmodel.cli.group import Command, CommandGroup
+from perfmodel.cli.group import CommandGroup
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import load_rows
 from perfmodel.cli.shared.options import page
@@ -241,16 +241,14 @@ def kernel_command(kernel: Kernel) -> click.Command:
     decorated = options.stack(
         *map(axis_parameter, kernel.axes), *map(setting_option, kernel.settings), grid_options
     )(run)
-    about = {"short_help": kernel.short_help, "help": page("core", f"kernel {kernel.name}")}
-    return click.command(kernel.name, cls=Command, **about)(decorated)
+    about = page("core", f"kernel {kernel.name}", kernel.short_help)
+    return click.command(kernel.name, **about)(decorated)
 
 
 COMMANDS = [kernel_command(kernel) for kernel in KERNELS.values()]
 
 
-@click.group(
-    "kernel", cls=CommandGroup, short_help="Time single kernels.", help=page("core", "kernel")
-)
+@click.group("kernel", **page("core", "kernel", "Time single kernels.", CommandGroup))
 def kernel_group() -> None:
     """Time single kernels on one or more devices: one shape, or a grid of shapes."""
 

@@ -11,7 +11,6 @@ import click
 from perfmodel._version import __version__
 from perfmodel.base.errors import DataError
 from perfmodel.base.options import refuse_unused
-from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import load_rows, load_software, of_hardware
 from perfmodel.cli.shared.launch_file import (
@@ -45,12 +44,7 @@ STATED = (
 )
 
 
-@click.command(
-    "launch",
-    cls=Command,
-    short_help="Write what starts a chosen strategy.",
-    help=page("core", "launch"),
-)
+@click.command("launch", **page("core", "launch", "Write what starts a chosen strategy."))
 @click.argument("file", metavar="[FILE]", required=False, type=click.Path())
 @options.options_of("core.launch", "for", type=click.Choice([*MODULES, *SERVERS]))
 @pick_options

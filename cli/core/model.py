@@ -8,23 +8,19 @@ from typing import Any
 
 import click
 
-from perfmodel.cli.group import Command, CommandGroup
+from perfmodel.cli.group import CommandGroup
 from perfmodel.cli.shared import completions, options
 from perfmodel.cli.shared.models import tuned_reading_options
 from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import heading, print_json, say, table
 
 
-@click.group(
-    "model", cls=CommandGroup, short_help="List and show models.", help=page("core", "model")
-)
+@click.group("model", **page("core", "model", "List and show models.", CommandGroup))
 def model_group() -> None:
     """List the model presets and show what a model is made of."""
 
 
-@model_group.command(
-    "list", cls=Command, short_help="Name the presets.", help=page("core", "model list")
-)
+@model_group.command("list", **page("core", "model list", "Name the presets."))
 @options.json_option
 @options.verbosity_options
 def list_command(as_json: bool) -> None:
@@ -52,9 +48,7 @@ def list_command(as_json: bool) -> None:
     click.echo(table(headers, rows, left=(0, 1, 4)))
 
 
-@model_group.command(
-    "show", cls=Command, short_help="Show one model.", help=page("core", "model show")
-)
+@model_group.command("show", **page("core", "model show", "Show one model."))
 @click.argument("name", metavar="NAME|PATH", shell_complete=completions.complete_models)
 @options.options_of("core.model", "seq_len")
 @tuned_reading_options

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
+from perfmodel.cli.group import EXIT_NOTHING_FITS
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.costs import cost_options, print_cost
 from perfmodel.cli.shared.inputs import (
@@ -57,9 +57,7 @@ strategy_options = options.stack(
 """The options that name one strategy on one profile; `load_problem` takes their values."""
 
 
-@click.command(
-    "project", cls=Command, short_help="Project one strategy.", help=page("core", "project")
-)
+@click.command("project", **page("core", "project", "Project one strategy."))
 @strategy_options
 @cost_options
 @options.config_option

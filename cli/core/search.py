@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
+from perfmodel.cli.group import EXIT_NOTHING_FITS
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.models import reading_document
 from perfmodel.cli.shared.options import page
@@ -33,12 +33,7 @@ PROVED = {
 }
 
 
-@click.command(
-    "search",
-    cls=Command,
-    short_help="Find the best of too many strategies.",
-    help=page("core", "search"),
-)
+@click.command("search", **page("core", "search", "Find the best of too many strategies."))
 @space_options
 @options.options_of("core.search", "by", type=click.Choice(SEARCHED_BY), default=RATE)
 @options.options_of("core.search", "seconds")

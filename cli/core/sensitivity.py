@@ -146,14 +146,9 @@ def _stored(
     )
 
 
-KINDS = (
-    "hardware",
-    "constant",
-    "software",
-    "strategy",
-)  # as perfmodel.analysis.parameters has them
+KINDS = ("hardware", "constant", "software", "strategy")
+"""As `perfmodel.analysis.parameters` has them."""
 USUAL = "hardware,software,strategy"
-BREAK_EVEN = "Break-even"
 
 
 class Pair(click.ParamType):
@@ -183,10 +178,7 @@ def _complete_paths(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 
 @click.command(
-    "sensitivity",
-    cls=SidesCommand,
-    short_help="Say what a projection depends on.",
-    help=page("core", "sensitivity"),
+    "sensitivity", **page("core", "sensitivity", "Say what a projection depends on.", SidesCommand)
 )
 @click.argument("a", metavar="[A]", default="-", shell_complete=complete_file)
 @click.argument("b", metavar="[B]", required=False, shell_complete=complete_file)

@@ -13,7 +13,7 @@ from perfmodel.base.errors import StrategyError
 from perfmodel.base.wings import wing_module
 from perfmodel.cli.core import serve_options as served
 from perfmodel.cli.core.serve_options import ASSUMED, deployment_axes, load_axes
-from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
+from perfmodel.cli.group import EXIT_NOTHING_FITS
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.costs import serving_cost_options, with_costs
 from perfmodel.cli.shared.inputs import load_engines, load_rows, of_hardware
@@ -216,9 +216,7 @@ TOP_POINTS, TOP_OPERATIONS = 5, 15
 PROCESSES = "--processes"  # workers are a deployment's
 
 
-@click.command(
-    "serve", cls=Command, short_help="Project a served model.", help=page("core", "serve")
-)
+@click.command("serve", **page("core", "serve", "Project a served model."))
 @from_server_option
 @served_model_option
 @options.hardware_options

@@ -9,7 +9,6 @@ import click
 
 from perfmodel.cli.core import serve_options as served
 from perfmodel.cli.core.serve_output import point_options
-from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import load_engines, load_rows, of_hardware
 from perfmodel.cli.shared.models import reading_document, say_remarks, served_model_option
@@ -44,12 +43,7 @@ def _others(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) 
     return found
 
 
-@click.command(
-    "size",
-    cls=Command,
-    short_help="Find the fewest devices for a served rate.",
-    help=page("core", "size"),
-)
+@click.command("size", **page("core", "size", "Find the fewest devices for a served rate."))
 @served_model_option
 @options.hardware_options
 @options.options_of("core.size", "rate")

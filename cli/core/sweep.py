@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
+from perfmodel.cli.group import EXIT_NOTHING_FITS
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.costs import cost_options, costs_header, print_costs, with_costs
 from perfmodel.cli.shared.inputs import (
@@ -53,9 +53,7 @@ SHOWN_ROWS = 20
 APART = ("model", "framework", "hardware")
 
 
-@click.command(
-    "sweep", cls=Command, short_help="Project every sensible strategy.", help=page("core", "sweep")
-)
+@click.command("sweep", **page("core", "sweep", "Project every sensible strategy."))
 @space_options
 @options.options_of("core.sweep", "keep_impossible")
 @cost_options

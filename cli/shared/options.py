@@ -32,7 +32,7 @@ import click
 from perfmodel.base.errors import FormatError, did_you_mean
 from perfmodel.base.fields import Field
 from perfmodel.base.files import read_toml, user_path
-from perfmodel.cli.group import Option
+from perfmodel.cli.group import Command, Option
 from perfmodel.cli.group import verbosity_options as verbosity_options
 from perfmodel.cli.shared import completions
 from perfmodel.cli.shared.inputs import DEFAULT_FRAMEWORK
@@ -211,9 +211,9 @@ def _pages(wing: str) -> dict[str, str]:
     return tomllib.loads((FOLDER / wing / "pages.toml").read_text(encoding="utf-8"))
 
 
-def page(wing: str, command: str) -> str:
-    """Return the help page of a command of a wing (``cli/WING/pages.toml``)."""
-    return _pages(wing)[command]
+def page(wing: str, name: str, line: str, kind: type[click.Command] = Command) -> dict[str, Any]:
+    """Return what a command's help is made of: its page (``cli/WING/pages.toml``), and one line."""
+    return {"cls": kind, "short_help": line, "help": _pages(wing)[name]}
 
 
 @cache
