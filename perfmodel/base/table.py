@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel._version import __version__
 from perfmodel.base.errors import DataError
+from perfmodel.base.version import __version__
 from perfmodel.kernels.variables import Variable
 
 if TYPE_CHECKING:

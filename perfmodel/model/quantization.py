@@ -6,16 +6,10 @@ What a checkpoint holds, and what serving holds of it; training keeps a precisio
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from perfmodel.base.errors import ModelError
 from perfmodel.model.pieces import Piece, check_choice, check_size
-
-if TYPE_CHECKING:
-    from perfmodel.model.layers import LayerSpec
-    from perfmodel.model.spec import ModelSpec
 
 PLACES = ("attention", "recurrence", "mlp", "shared", "experts", "router", "embedding", "output")
 """Where matrices stand: "mlp" is a dense block, "shared" the experts that every token visits."""
@@ -131,75 +125,8 @@ def _words(item: WeightFormat) -> str:
     return f"{item.name} in groups of {item.rows}" if item.rows else item.name
 
 
-def places_of(model: ModelSpec) -> frozenset[str]:
-    """Return where a model has matrices."""
-    layers = dict.fromkeys((*model.layers, *model.mtp_layers))
-    found = (
-        place_of(where, piece)
-        for layer in layers
-        for where, piece in layer.pieces(model.hidden_size)
-        if piece.kind == "matrix"
-    )
-    return frozenset((*found, "embedding", "output")) & frozenset(PLACES)
-
-
-def weight_bytes(model: ModelSpec) -> dict[str, float]:
-    """Bytes of a model's weights as published, scales included, by place [B].
-
-    Returns
-    -------
-    dict of str to float
-        Places as `PLACES`, then "norms", "extra", "encoder" and "multi_token_prediction";
-        without the second copy of shared tables that checkpoints of such modules may hold.
-    """
-    found: dict[str, float] = {}
-
-    def add(place: str, count: float) -> None:
-        found[place] = found.get(place, 0.0) + count
-
-    known: dict[object, tuple[tuple[str, float], ...]] = {}
-    for index, layer in enumerate((*model.layers, *model.mtp_layers)):
-        formats = _formats(model.quantization, index)
-        key = (id(layer), formats)
-        if key not in known:
-            known[key] = tuple(_layer_bytes(layer, model.hidden_size, dict(formats)))
-        for place, count in known[key]:
-            add(place if index < model.num_layers else "multi_token_prediction", count)
-    for layer in model.mtp_layers:
-        add("multi_token_prediction", WIDE_BYTES * model.mtp_extra(layer))
-    for place, count in (
-        ("embedding", model.embedding_parameters()),
-        ("output", model.output_parameters()),
-    ):
-        item = model.quantization.at(place) if model.quantization else None
-        piece = Piece(place, "matrix", model.table_width, max(count // model.table_width, 1))
-        add(place, item.bytes_of(piece) if item and count else WIDE_BYTES * count)
-    add("norms", WIDE_BYTES * model.final_norm_parameters())
-    add("extra", WIDE_BYTES * model.edge_parameters())
-    add("encoder", WIDE_BYTES * sum(tower.parameter_count() for tower in model.encoders))
-    return {place: count for place, count in found.items() if count}
-
-
-def _formats(
-    quantization: QuantizationSpec | None, layer: int
-) -> tuple[tuple[str, WeightFormat | None], ...]:
-    if quantization is None:
-        return ()
-    return tuple((place, quantization.at(place, layer)) for place in PLACES)
-
-
 def place_of(where: str, piece: Piece) -> str:
     """Return the place of a piece, by that of its layer's list."""
     if where != "mlp_dense":
         return where
     return "shared" if piece.name.startswith("shared_") else "mlp"
-
-
-def _layer_bytes(
-    layer: LayerSpec, hidden_size: int, formats: dict[str, WeightFormat | None]
-) -> Iterator[tuple[str, float]]:
-    for where, piece in layer.pieces(hidden_size):
-        place = place_of(where, piece)
-        item = formats.get(place)
-        narrow = item is not None and item.takes(piece)
-        yield place, item.bytes_of(piece) if item and narrow else WIDE_BYTES * piece.parameters

@@ -37,8 +37,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel._version import __version__
 from perfmodel.base.errors import DataError
+from perfmodel.base.version import __version__
 from perfmodel.report.kinds import SERVING, SLOWEST_FIRST, TRAINING, title_of
 from perfmodel.report.packing import columns_of, selected, spoken
 from perfmodel.report.population import Population, joined

@@ -8,7 +8,7 @@ from perfmodel.base.errors import ModelError
 from perfmodel.base.precisions import FORMATS
 from perfmodel.model.pieces import Piece, matrix
 from perfmodel.model.presets import load_model, preset_names
-from perfmodel.model.quantization import WeightFormat, weight_bytes
+from perfmodel.model.quantization import WeightFormat
 
 
 def test_gpt_oss_weighs_what_its_checkpoint_does() -> None:
@@ -29,7 +29,7 @@ def test_deepseek_v3_weighs_what_its_checkpoint_does() -> None:
 def test_weights_without_quantisation_are_16_bits() -> None:
     for name in preset_names():
         model = load_model(name, mtp="stated")
-        total = sum(weight_bytes(model).values())
+        total = sum(model.weight_bytes().values())
         if model.quantization is None:
             assert total == 2 * model.parameter_count()
         else:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel._version import __version__
 from perfmodel.base.table import Table
+from perfmodel.base.version import __version__
 from perfmodel.report.document import PICTURES, NothingSelected, document
 from perfmodel.report.packing import EFFORT
 from perfmodel.report.page_text import page_html
