@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.serving.grid import DeploymentGrid, LoadGrid
+from perfmodel.serving.grid import STATUS_REASONS, VALID, DeploymentGrid, LoadGrid
 from perfmodel.serving.pass_operations import Pass, PassOperation, pass_operations
-from perfmodel.serving.rules import STATUS_REASONS, VALID
 
 if TYPE_CHECKING:
     from perfmodel.compute.routing import Routing

@@ -25,9 +25,8 @@ from perfmodel.kernels.serving.variables import (
 from perfmodel.model.presets import load_model
 from perfmodel.serving.enumerate import load_grid, serving_grid
 from perfmodel.serving.fields import DEPLOYMENT_FIELDS, LOAD_FIELDS, UNITS
-from perfmodel.serving.grid import DeploymentGrid, LoadGrid
+from perfmodel.serving.grid import CACHE_BELOW_ONE_REQUEST, STATUS_NAMES, DeploymentGrid, LoadGrid
 from perfmodel.serving.project import Points, project_points
-from perfmodel.serving.rules import CACHE_BELOW_ONE_REQUEST, STATUS_NAMES
 from perfmodel.store.netcdf import narrow, or_single
 from perfmodel.sweeps.sweep import (
     hardware_coordinates,

@@ -107,7 +107,7 @@ def load_question(
     from perfmodel.model.presets import load_model
     from perfmodel.serving.enumerate import describe_rejected, load_grid, serving_grid
     from perfmodel.serving.grid import joined
-    from perfmodel.serving.request_file import read_requests
+    from perfmodel.serving.requests import read_requests
     from perfmodel.sweeps.serving_replay import trace_loads
 
     loads = load_axes(given)
