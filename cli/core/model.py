@@ -93,7 +93,7 @@ def show_command(name: str, seq_len: int, reading: Mapping[str, Any], as_json: b
 
 def _document(model: ModelSpec, seq_len: int) -> dict[str, Any]:
     from perfmodel.kernels.variables import SCHEMA_VERSION
-    from perfmodel.model.describe import describe_layer
+    from perfmodel.model.layers import describe_layer
     from perfmodel.operations.flops import model_flops_per_token
 
     distinct, index = model.layer_kinds()

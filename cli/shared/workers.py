@@ -13,7 +13,7 @@ from perfmodel.cli.shared.printing import detail
 from perfmodel.cli.shared.types import WholeRange
 
 if TYPE_CHECKING:
-    from perfmodel.base.workers import Workers
+    from perfmodel.sweeps.workers import Workers
 
 WORKERS = "Several processes or machines"
 
@@ -59,13 +59,13 @@ def chosen_workers(
     click.UsageError
         Both are named.
     DataError
-        As of `perfmodel.base.workers.local_workers` and `scheduler_workers`.
+        As of `perfmodel.sweeps.workers.local_workers` and `scheduler_workers`.
     """
     check_one(processes, scheduler, name)
     if processes is None and scheduler is None:
         yield None
         return
-    from perfmodel.base.workers import local_workers, scheduler_workers
+    from perfmodel.sweeps.workers import local_workers, scheduler_workers
 
     with scheduler_workers(scheduler) if scheduler else local_workers(processes or 1) as found:
         detail(f"{len(found)} workers of {found.name}")

@@ -93,7 +93,7 @@ def _codes(column: Column, choices: tuple[str, ...], dtype: np.dtype[Any]) -> ND
 
 def _served(table: Table, row: Mapping[str, Any], options: Mapping[str, Any]) -> ServingCase:
     from perfmodel.hwprofiles import hardware_from_dict
-    from perfmodel.model.record import model_from_record
+    from perfmodel.model.presets import model_from_record
     from perfmodel.serving.enumerate import deployments_from_rows
     from perfmodel.serving.fields import DEPLOYMENT_FIELD_BY_NAME, LOAD_FIELD_BY_NAME
     from perfmodel.serving.grid import LoadGrid

@@ -27,8 +27,7 @@ from perfmodel.model.pages import (
     resolved,
     spellings,
 )
-from perfmodel.model.quantization import PLACES, QuantizationSpec, place_of
-from perfmodel.model.quantization_config import read_quantization
+from perfmodel.model.quantization import PLACES, QuantizationSpec, place_of, read_quantization
 from perfmodel.model.vision import read_towers
 
 _WORDS = JsonWords(

@@ -22,7 +22,7 @@ from perfmodel.compute.moe_device import default_kernel
 from perfmodel.compute.routing import Routing, rank_loads
 from perfmodel.compute.stream import stream_times
 from perfmodel.hwprofiles import Hardware
-from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.layers import MlpSpec
 from perfmodel.model.spec import ModelSpec
 from perfmodel.serving.communication import expert_exchange_times
 from perfmodel.serving.layouts import (

@@ -1,9 +1,9 @@
 """Sets of deployments and of loads as columns, one entry each, and the rules that they must keep.
 
 Columns hold what really counts: where a user leaves a limit to the engine, the engine's value
-stands there. A rule is one small function with its code and its reason: it takes the columns of a grid and
-returns a mask of the deployments that break it. The first broken rule becomes the status. What a
-device, a load or a closing kernel finds impossible has codes behind those of the rules.
+stands there. A rule is one small function with its code and its reason: it takes the columns of a
+grid and returns a mask of the deployments that break it. The first broken rule becomes the status.
+What a device, a load or a closing kernel finds impossible has codes behind those of the rules.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Flags, Floats, Integers
 from perfmodel.base.errors import StrategyError
-from perfmodel.base.notebook import facts_html
+from perfmodel.base.units import facts_html
 from perfmodel.model.spec import ModelSpec
 from perfmodel.serving.fields import (
     DEGREES,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from perfmodel.base.errors import DataError
 from perfmodel.base.pipelines import TABLE
 from perfmodel.base.provenance import record_of
-from perfmodel.model.record import model_from_record
+from perfmodel.model.presets import model_from_record
 from perfmodel.strategy.fields import FIELDS
 from perfmodel.strategy.rules import STATUS_REASONS, VALID
 

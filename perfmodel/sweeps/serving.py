@@ -14,8 +14,7 @@ from perfmodel.base.errors import StrategyError
 from perfmodel.base.memory import check_memory
 from perfmodel.base.provenance import versions
 from perfmodel.base.table import Column, Table, described, flags, labelled
-from perfmodel.base.workers import PIECES, Workers, cut, whole_work
-from perfmodel.hwprofiles.paths import row_names
+from perfmodel.hwprofiles.hardware import row_names
 from perfmodel.kernels.serving.variables import (
     MEMORY_VARIABLES,
     ROW_VARIABLES,
@@ -34,16 +33,17 @@ from perfmodel.sweeps.sweep import (
     numbered,
 )
 from perfmodel.sweeps.trust import add_trust
+from perfmodel.sweeps.workers import PIECES, Workers, cut, whole_work
 
 if TYPE_CHECKING:
     import xarray as xr
 
-    from perfmodel.base.workers import Workers
     from perfmodel.compute.routing import Routing
     from perfmodel.hwprofiles import Hardware
     from perfmodel.model.spec import ModelSpec
     from perfmodel.serving.project import Points
     from perfmodel.strategy.fields import StrategyField
+    from perfmodel.sweeps.workers import Workers
 
 
 class Block(NamedTuple):

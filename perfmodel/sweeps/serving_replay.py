@@ -10,7 +10,6 @@ import numpy as np
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.table import Column, Table
-from perfmodel.base.workers import PIECES
 from perfmodel.kernels.serving.variables import ROW_VARIABLES
 from perfmodel.serving.enumerate import load_grid
 from perfmodel.serving.grid import (
@@ -25,11 +24,12 @@ from perfmodel.serving.replay import lacks_room, replay_trace
 from perfmodel.serving.requests import RequestTrace
 from perfmodel.sweeps.serving import DIMS, Block, ServedGrid, serve_table
 from perfmodel.sweeps.sweep import hardware_rows
+from perfmodel.sweeps.workers import PIECES
 
 if TYPE_CHECKING:
-    from perfmodel.base.workers import Workers
     from perfmodel.compute.routing import Routing
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.sweeps.workers import Workers
 
 TRIED = 4  # requests, which need all kernels
 

@@ -19,7 +19,6 @@ from perfmodel.base.errors import DataError, PerfModelError
 from perfmodel.base.files import not_written
 from perfmodel.base.provenance import source_digest
 from perfmodel.base.table import Column, Table
-from perfmodel.base.workers import Workers
 from perfmodel.kernels.variables import RATE
 from perfmodel.store.files import check_results_path
 from perfmodel.store.netcdf import read_netcdf
@@ -28,6 +27,7 @@ from perfmodel.strategy.rules import PRECISION_UNSUPPORTED, STATUS_NAMES
 from perfmodel.sweeps.block_store import STORES, Journal, Store, described
 from perfmodel.sweeps.blocks import BlockSweep
 from perfmodel.sweeps.ranking import RankedSweep
+from perfmodel.sweeps.workers import Workers
 
 MOST_KEPT = 2**14  # strategies, before they are winnowed
 

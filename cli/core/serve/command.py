@@ -21,7 +21,7 @@ from perfmodel.cli.shared.types import WholeRange
 from perfmodel.cli.shared.workers import check_one, chosen_workers, worker_options
 
 if TYPE_CHECKING:
-    from perfmodel.base.workers import Workers
+    from perfmodel.sweeps.workers import Workers
 
 TOP_POINTS, TOP_OPERATIONS = 5, 15
 PROCESSES = "--processes"  # workers are a deployment's

@@ -11,9 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from perfmodel.base.columns import Integers
+from perfmodel.base.columns import Integers, Texts
 from perfmodel.base.errors import StrategyError, did_you_mean
-from perfmodel.base.texts import Texts
 from perfmodel.workloads.export.groups import RankGroups, rank_groups
 from perfmodel.workloads.export.nodes import FIRST_STAGE, NEXT_IN_RING, PREVIOUS_IN_RING, NodeList
 from perfmodel.workloads.export.stage import stage_nodes
