@@ -1,6 +1,5 @@
 """What `import perfmodel` offers; `__init__.py` reads this file for where each name is."""
 
-from perfmodel._version import __version__ as __version__
 from perfmodel.analysis.projection import (
     explain as explain,
 )
@@ -9,6 +8,7 @@ from perfmodel.analysis.projection import (
 )
 from perfmodel.analysis.sensitivity import sensitivity as sensitivity
 from perfmodel.base.errors import PerfModelError as PerfModelError
+from perfmodel.base.version import __version__ as __version__
 from perfmodel.compute.attention import attention_times as attention_times
 from perfmodel.compute.gemm import gemm_times as gemm_times
 from perfmodel.compute.moe import moe_times as moe_times

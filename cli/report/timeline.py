@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfmodel.base.errors import DataError, StrategyError
-from perfmodel.base.options import refuse_unused
+from perfmodel.base.fields import refuse_unused
 from perfmodel.cli.core.diff_sides import file_of
 from perfmodel.cli.core.project import projected, strategy_options, warn_if_too_large
 from perfmodel.cli.group import Command

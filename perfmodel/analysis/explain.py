@@ -28,7 +28,7 @@ from perfmodel.operations.operations import (
 )
 from perfmodel.operations.parts import Part
 from perfmodel.operations.priced import Priced, crossed_level
-from perfmodel.serving import rules as serving_rules
+from perfmodel.serving import grid as serving_grid
 from perfmodel.serving.grid import DeploymentGrid, LoadGrid
 from perfmodel.serving.pass_operations import Pass, PassOperation, pass_operations
 from perfmodel.software.framework import Framework, load_framework
@@ -371,8 +371,8 @@ def explain_point(
         raise StrategyError(
             f"explain takes exactly one point, not {len(grid):,} deployments under {len(loads):,}"
         )
-    if grid.status[0] != serving_rules.VALID:
-        reason = serving_rules.STATUS_REASONS[int(grid.status[0])]
+    if grid.status[0] != serving_grid.VALID:
+        reason = serving_grid.STATUS_REASONS[int(grid.status[0])]
         raise StrategyError(f"impossible deployment: {reason}")
     layouts, layout, second = grid.layouts()
     found = {}

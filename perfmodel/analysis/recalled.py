@@ -18,7 +18,7 @@ from perfmodel.base.errors import DataError
 from perfmodel.base.pipelines import TABLE
 from perfmodel.base.provenance import record_of
 from perfmodel.base.table import Column, Table
-from perfmodel.model.record import model_from_record
+from perfmodel.model.presets import model_from_record
 from perfmodel.store.cost import assumptions
 from perfmodel.store.subject import SERVING, TRAINING, subject_of
 from perfmodel.strategy.fields import FIELDS

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import FormatError, HardwareError, StrategyError, did_you_mean
-from perfmodel.base.options import refuse_unused
+from perfmodel.base.fields import refuse_unused
 from perfmodel.base.units import counted
 from perfmodel.workloads.convert.opening import (
     AICB_TEXT,

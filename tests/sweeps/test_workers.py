@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel.base import workers
 from perfmodel.base.errors import DataError, MachineError
-from perfmodel.base.workers import Workers, cut, local_workers, scheduler_workers, whole_work
 from perfmodel.kernels.work import amounts_so_far, kernel_work
+from perfmodel.sweeps import workers
+from perfmodel.sweeps.workers import Workers, cut, local_workers, scheduler_workers, whole_work
 
 pytest.importorskip("distributed", reason="Dask (the extra 'dask') is not installed")
 

@@ -6,7 +6,7 @@ import pytest
 
 from perfmodel import load_hardware, load_model
 from perfmodel.base.precisions import FORMATS
-from perfmodel.serving.weights import ProductFormat, place_formats
+from perfmodel.serving.layouts import ProductFormat, place_formats
 
 WIDE = ProductFormat("bf16", 2.0)
 

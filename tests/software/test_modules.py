@@ -6,7 +6,7 @@ import pytest
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.software.framework import load_framework
-from perfmodel.software.recompute import (
+from perfmodel.software.modules import (
     MADE_BY,
     MODULES,
     OFFLOADED_POLICIES,

@@ -1,17 +1,24 @@
-"""What selective recomputation repeats, word by word.
+"""What becomes of the modules of a layer: repeated, offloaded, captured; word by word.
 
-Words name modules of a layer, as Megatron-Core's ``recompute_modules`` do (transformer_config.py),
-outputs that alone are saved, as MaxText's ``remat_policy`` does (layers/decoders.py,
-``get_remat_policy``), or rules over all of a layer. Operations and what a layer keeps for its
-backward pass carry the same names: time repeats the operations of a module, memory drops what it
-keeps.
+Words of recomputation name modules of a layer, as Megatron-Core's ``recompute_modules`` do
+(transformer_config.py), outputs that alone are saved, as MaxText's ``remat_policy`` does
+(layers/decoders.py, ``get_remat_policy``), or rules over all of a layer. Operations and what a
+layer keeps for its backward pass carry the same names: time repeats the operations of a module,
+memory drops what it keeps.
+
+Words of offloading are those of Megatron-Core's ``offload_modules`` (docs/user-guide/features,
+fine_grained_activation_offloading): what the input of a module is, and what its kernel keeps
+besides. Software without such a list offloads all of a layer, or of some layers (Transformer
+Engine, ``cpu_offloading_num_layers``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from perfmodel.base.errors import StrategyError, did_you_mean
 
 MODULES: Mapping[str, str] = {
     "core_attn": "core of attention",
@@ -119,3 +126,62 @@ def policy_of(words: str, fused_attention: bool) -> Policy:
         modules |= NORMS_AND_ACTIVATIONS if fused_attention else {"core_attn"}
     saved = tuple(word for word in SAVED if word in chosen)
     return Policy(modules, saved, "alternate_products" in chosen)
+
+
+INPUTS: Mapping[str, str] = {
+    "attn_norm": "residual stream ahead of the norm of attention",
+    "qkv_linear": "what that norm puts out",
+    "core_attn": "queries, keys and values, and the kernel's statistics",
+    "attn_proj": "what attention puts out",
+    "mlp_norm": "residual stream ahead of the norm of the feed-forward block",
+    "expert_fc1": "tokens that routed experts receive",
+    "moe_act": "what their first products put out",
+    "fused_group_mlp": "all that routed experts keep, where they run as one fused operator",
+}
+"""Module -> what waits of it."""
+
+
+@cache
+def offloaded_inputs(words: str) -> frozenset[str]:
+    """Return the modules that a framework's `offload_modules` names; none for all of a layer.
+
+    Raises
+    ------
+    StrategyError
+        A word that is none, or experts as one operator and in parts.
+    """
+    chosen = words.split()
+    for word in chosen:
+        if word not in INPUTS:
+            raise StrategyError(
+                f"software.offload_modules: {word!r} is no module{did_you_mean(word, INPUTS)}"
+            )
+    if "fused_group_mlp" in chosen and not {"expert_fc1", "moe_act"}.isdisjoint(chosen):
+        raise StrategyError(
+            "software.offload_modules: fused_group_mlp holds expert_fc1 and moe_act; name either"
+        )
+    return frozenset(chosen)
+
+
+# Word of Megatron-Core's ``cuda_graph_scope`` -> part of the fact `graph_scope`.
+PARTS = (("attn", "attention"), ("router", "router"))
+
+NO_GRAPHS = {"graph_launch": False, "graph_scope": "none", "layer_graphs": False}
+
+
+def graph_facts(scope: str) -> dict[str, Any]:
+    """Return the facts of a framework whose graphs are captured with a scope.
+
+    Parameters
+    ----------
+    scope : str
+        Words of ``cuda_graph_scope``: ``attn``, ``moe_router``, ``moe_preprocess``, ``full``,
+        ``full_iteration``; empty holds whole layers.
+    """
+    parts = [part for word, part in PARTS if word in scope]
+    whole = not scope.strip("[]'\" ") or "full" in scope
+    return {
+        "graph_launch": whole,
+        "graph_scope": "_".join(parts) if parts and not whole else "none",
+        "layer_graphs": whole and "full_iteration" not in scope,
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.base.options import flag, refuse_unused
+from perfmodel.base.fields import flag, refuse_unused
 
 PURPOSES = {"trains": ("wheels", "track_width"), "ships": ("sails", "settings")}
 

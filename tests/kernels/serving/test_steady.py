@@ -9,7 +9,7 @@ import pytest
 
 from perfmodel.kernels.serving import tables
 from perfmodel.kernels.serving.passes import pass_times
-from perfmodel.kernels.serving.phases import close_phase
+from perfmodel.kernels.serving.steady import close_phase
 from perfmodel.kernels.serving.tables import ROWS
 from tests.kernels.serving.cases import deployment, load, pass_tables
 
