@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from perfmodel.base.units import format_si, format_size, format_time
 from perfmodel.base.wings import wing_module
-from perfmodel.cli.core.kernel.output import output_options, run_grid, show_grid
+from perfmodel.cli.core.kernel import output_options, run_grid, show_grid
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.printing import say, table
@@ -41,7 +41,7 @@ AXIS_HEADINGS = {"algorithm": "asked algorithm", "protocol": "asked protocol"}
 @options.options_of(
     "core.collective", "size", "members", "members_per_node", "stride", "algorithm", "protocol"
 )
-@options.several_hardware_option(section=options.HARDWARE, required=False)
+@options.options_of("shared.common", "several_hardware", section=options.HARDWARE)
 @options.set_option
 @options.sweep_option
 @options.options_of("core.collective", "astra_network", "astra_system")

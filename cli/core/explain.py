@@ -143,7 +143,7 @@ def _show_pipeline(
     assumptions: Mapping[str, Any],
     as_json: bool,
 ) -> None:
-    from perfmodel.cli.shared.pipelines import pipeline_document, print_pipeline
+    from perfmodel.cli.shared.tables import pipeline_document, print_pipeline
     from perfmodel.training.project import framework_of_run
     from perfmodel.training.timeline import pipeline_timeline
 

@@ -12,14 +12,13 @@ from perfmodel.base.errors import HardwareError, StrategyError
 from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.models import reading_document
-from perfmodel.cli.shared.nothing import nothing_possible, smaller
 from perfmodel.cli.shared.printing import activity, heading, print_json, remark, say
-from perfmodel.cli.shared.spaces import named, space_options, top_option
+from perfmodel.cli.shared.spaces import named, nothing_possible, smaller, space_options
 from perfmodel.kernels.variables import RATE, SEARCHED_BY
 
 if TYPE_CHECKING:
     from perfmodel.model.build import ModelSpec
-    from perfmodel.searches.search import SearchResult
+    from perfmodel.sweeps.search import SearchResult
 
 PROVED = {
     "memory": "need more memory than there is",
@@ -33,7 +32,7 @@ PROVED = {
 @options.options_of("core.search", "by", type=click.Choice(SEARCHED_BY), default=RATE)
 @options.options_of("core.search", "seconds")
 @options.results_option("Write the results of the best strategies")
-@top_option("Strategies to find.")
+@options.options_of("shared.common", "top", help="Strategies to find.")
 @options.safe_option
 @options.json_option
 @options.verbosity_options
@@ -77,8 +76,8 @@ def search_command(
 
     Exit codes: 0 done, 1 failure, 2 wrong input, 3 no strategy fits in memory.
     """
-    from perfmodel.searches.search import search_spaces, searched_problems
     from perfmodel.store.files import check_results_path, save_results
+    from perfmodel.sweeps.search import search_spaces, searched_problems
 
     specs, rows, values, software = named(model, reading, hardware, framework, settings, swept)
     if output is not None:

@@ -12,7 +12,6 @@ import click
 from perfmodel.base.errors import HardwareError, StrategyError
 from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.blocks import block_options, run_blocks
 from perfmodel.cli.shared.costs import cost_options, costs_header, print_costs, with_costs
 from perfmodel.cli.shared.inputs import (
     assumed,
@@ -22,7 +21,6 @@ from perfmodel.cli.shared.inputs import (
     written,
 )
 from perfmodel.cli.shared.models import reading_document, reading_words
-from perfmodel.cli.shared.nothing import nothing_possible, smaller
 from perfmodel.cli.shared.printing import (
     command_line,
     detail,
@@ -32,8 +30,8 @@ from perfmodel.cli.shared.printing import (
     remark,
     say,
 )
-from perfmodel.cli.shared.spaces import named, space_options, top_option
-from perfmodel.cli.shared.workers import check_one
+from perfmodel.cli.shared.spaces import named, nothing_possible, smaller, space_options
+from perfmodel.cli.shared.workers import block_options, check_one, run_blocks
 from perfmodel.kernels.variables import RATE
 
 if TYPE_CHECKING:
@@ -58,7 +56,7 @@ APART = ("model", "framework", "hardware")
 @options.options_of("core.sweep", "keep")
 @options.options_of("core.sweep", "by", default=RATE)
 @options.options_of("core.sweep", "pareto")
-@top_option("Strategies to show.")
+@options.options_of("shared.common", "top", help="Strategies to show.")
 @options.options_of("core.sweep", "float64", "threads")
 @block_options
 @options.safe_option

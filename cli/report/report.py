@@ -52,8 +52,7 @@ def report_command(
     Exit codes: 0 done, 1 failure, 2 wrong input, 3 no row has an answer and passes the
     filter.
     """
-    from perfmodel.report.build import check_page_path, write_report
-    from perfmodel.report.document import NothingSelected
+    from perfmodel.report.document import NothingSelected, check_page_path, write_report
 
     check_page_path(output)
     try:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import click
 from click.shell_completion import CompletionItem
 
-from perfmodel.cli.shared.parsing import SOFTWARE
+from perfmodel.cli.shared.types import SOFTWARE
 from perfmodel.strategy.fields import FIELDS
 
 MESH_COMMANDS = ("show", "wafer")  # that take meshes of cores

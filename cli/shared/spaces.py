@@ -1,19 +1,61 @@
-"""Spaces of strategies on the command line: the options of sweeps and searches, what they name."""
+"""Spaces of strategies: the options of sweeps and searches, and what to say where nothing fits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import load_rows, load_several_software, of_hardware
 from perfmodel.cli.shared.models import models_option, say_remarks
-from perfmodel.cli.shared.types import WholeRange
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
     from perfmodel.model.build import ModelSpec
     from perfmodel.software.framework import Framework
+
+
+def nothing_possible(
+    model: ModelSpec,
+    rejected: Mapping[str, int],
+    counts: Sequence[int],
+    axes: Mapping[str, Any],
+    hardware: Sequence[Hardware],
+) -> str:
+    """Say in one line why no strategy is possible, and what would be."""
+    from perfmodel.strategy.enumerate import describe_rejected, possible_instead
+    from perfmodel.strategy.single import DEGREES
+
+    devices = max(counts)
+    if axes.get("data_parallel") is None or set(rejected) - {"devices_mismatch"}:
+        instead = possible_instead(model, devices, axes, hardware)
+        return describe_rejected(rejected, devices) + instead
+    factors = [
+        f"{name} {','.join(map(str, axes[name]))}"
+        for name in (*DEGREES, "data_parallel")
+        if axes.get(name) is not None
+    ]
+    return (
+        f"no strategy is possible on {devices:,} devices: tensor × context × pipeline × data "
+        f"degrees never multiply to {devices:,} with {', '.join(factors)}; "
+        "leave out --dp to derive it"
+    )
+
+
+def smaller(axes: Mapping[str, Any]) -> list[str]:
+    """Return what would need less memory, but for what is tried already."""
+    saving = {
+        "recompute": ("--recompute full", lambda values: "full" not in values),
+        "zero_stage": ("--zero 3", lambda values: 3 not in values),
+        "tensor_parallel": ("larger --tp", bool),
+        "pipeline_parallel": ("larger --pp", bool),
+        "context_parallel": ("larger --cp", bool),
+        "expert_parallel": ("larger --ep", bool),
+        "micro_batch_size": ("--micro-batch 1", lambda values: 1 not in values),
+    }
+    named = [text for name, (text, helps) in saving.items() if axes[name] and helps(axes[name])]
+    return ["more devices", *named, "or hardware with more memory"]
+
 
 space_options = options.stack(
     models_option,
@@ -27,19 +69,6 @@ space_options = options.stack(
     options.frameworks_option,
     options.config_option,
 )
-
-
-def top_option(text: str) -> Callable[[options.Function], options.Function]:
-    """Return the option that says how many of the best strategies there shall be."""
-    return options.option(
-        "--top",
-        section=options.OUTPUT,
-        type=WholeRange(1),
-        default=5,
-        show_default=True,
-        metavar="N",
-        help=text,
-    )
 
 
 class Named(NamedTuple):

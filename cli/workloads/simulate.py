@@ -11,7 +11,7 @@ import click
 from perfmodel.base.errors import StrategyError
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.combinations import typed_options
+from perfmodel.cli.shared.launch_file import typed_options
 from perfmodel.cli.shared.printing import activity, detail, remark
 from perfmodel.cli.workloads.simulated import (
     check_outputs,

@@ -16,9 +16,9 @@ from perfmodel.base.options import refuse_unused
 from perfmodel.base.units import counted, format_si, format_time
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.combinations import typed_options
-from perfmodel.cli.shared.fields import fields_of
 from perfmodel.cli.shared.inputs import load_rows
+from perfmodel.cli.shared.launch_file import typed_options
+from perfmodel.cli.shared.options import fields_of
 from perfmodel.cli.shared.printing import activity, heading, print_json, remark, table
 
 if TYPE_CHECKING:

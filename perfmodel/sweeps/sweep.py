@@ -48,7 +48,7 @@ def sweep_table(
 ) -> Table:
     """Project a training step for every strategy on every device.
 
-    Takes what `perfmodel.sweeps.kept.sweep` takes, and returns a table with codes for choices.
+    Takes what `perfmodel.sweeps.several.sweep` takes, and returns a table with codes for choices.
     """
     from perfmodel.model.presets import load_model
 

@@ -26,10 +26,10 @@ ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
     ("report/plots/test_figure.py", "what figures consist of, drawn and written there"): (
         "perfmodel/report/plots/marks.py",
     ),
-    ("report/test_build.py", "the page that a report is, read there as a browser does"): (
+    ("report/test_document.py", "the page that a report is, read there as a browser does"): (
         "perfmodel/report/page_text.py",
     ),
-    ("cli/core/test_completion.py", "what a shell proposes, asked there as a shell asks"): (
+    ("cli/core/test_installation.py", "what a shell proposes, asked there as a shell asks"): (
         "cli/shared/completions.py",
     ),
     ("oracles/test_step.py", "parts of one compiled pass, which is retold there in loops"): (
@@ -84,10 +84,6 @@ ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
         "cli/workloads/test_simulate.py",
         "what `simulate` prints and stores, read where it is asked for",
     ): ("cli/workloads/simulated.py",),
-    (
-        "cli/core/kernel/test_commands.py",
-        "what `kernel` takes and prints, read where it is asked for",
-    ): ("cli/core/kernel/output.py",),
     (
         "workloads/export/test_workload.py",
         "types and data-parallel operations of a projection, added up there",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.collectives import TRACED
-from perfmodel.workloads.formats.perfetto import Track, write_timeline
+from perfmodel.base.timelines import Track, write_timeline
 from perfmodel.workloads.simulation.result import Simulation
 from perfmodel.workloads.trace import ABSENT, COLLECTIVE, PAUSE, RECEIVE, SEND, Trace, TraceSet
 
