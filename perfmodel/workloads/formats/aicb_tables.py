@@ -189,10 +189,11 @@ def _event(line: str, place: str) -> AicbEvent:
             groups = ", ".join(f"CommGroup.{name}" for name in COMM_GROUPS)
             raise FormatError(f"{place}, column 2 (comm_group): '{kind}' needs one of {groups}")
     ranks, destination, source = (_whole_or_none(cells, column, place) for column in (2, 5, 6))
-    measured = [_number_or_none(cells, column, place) for column in (8, 9, 10)]
+    measured = (_number_or_none(cells, column, place) for column in (8, 9, 10))
+    elapsed, algorithm, bus = measured
     count = _number(cells, 11, place, "a number >= 0, as 1")
-    who = (cells[4], destination, source, cells[7])
-    return AicbEvent(kind, group, ranks, size, *who, *measured, count)
+    where = (cells[4], destination, source, cells[7])
+    return AicbEvent(kind, group, ranks, size, *where, elapsed, algorithm, bus, count)
 
 
 def _cells(event: AicbEvent) -> tuple[str, ...]:
