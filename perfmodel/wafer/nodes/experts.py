@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.model.mlp import MlpSpec
-from perfmodel.wafer.cores.setting import CoreSetting, ceiling
-from perfmodel.wafer.nodes.blocks import Blocks, all_gather, all_reduce
-from perfmodel.wafer.system import bucket_sizes, expert_ranks, shared_nodes
-
-RoutingOf = Callable[[int, int], Integers]
-"""Step and layer -> experts of tokens, shape (sequences, drawn, experts per token): of every token,
-or of some of each sequence that stand for all of it."""
+from perfmodel.wafer.nodes.blocks import Blocks, Result, Shares, all_gather, all_reduce
+from perfmodel.wafer.nodes.rows import OperationRows
+from perfmodel.wafer.routing import RoutingOf
+from perfmodel.wafer.setting import CoreSetting, ceiling
+from perfmodel.wafer.system import bucket_sizes, bucket_starts, expert_ranks, shared_nodes
 
 DRAWN_TOKENS = 1 << 14
 """Tokens of a layer whose experts are drawn where those of a prompt are many; they stand for
@@ -113,212 +109,126 @@ def _stage_amounts(setting: CoreSetting, spec: MlpSpec, experts: Integers) -> Fl
     return amounts[: len(AMOUNTS)]
 
 
-def expert_layer(
-    blocks: Blocks, layer: str, spec: MlpSpec, stage: int, source: int, amounts: dict[str, Floats]
-) -> int:
-    """Add a layer's experts: gate, dispatch, products, combine; return the number of its output."""
-    shares, rows, setting, hidden = blocks.shares, blocks.rows, blocks.setting, blocks.hidden
-    system = setting.system
-    row = hidden * setting.activation_bytes
-    here = shares.stage_mask(stage)
-    owned = shares.owned * here
-    group = shares.group("stage")
+class ModelBlocks(Blocks):
+    """Adds the blocks of a model, experts among them, to rows.
 
-    gate = blocks.linear(layer, "moe.gate", (source,), owned, hidden, spec.experts)
-    ready = rows.add(layer, "moe.barrier_dispatch", "barrier", (gate,), group)
-    dispatch = _dispatch(blocks, layer, (source, ready), owned, amounts, row)
-    made = [_experts(blocks, layer, spec, dispatch, amounts)]
-    if spec.shared_intermediate_size:
-        made.append(_shared(blocks, layer, spec, dispatch, amounts["shared"]))
-    done = rows.add(layer, "moe.barrier_combine", "barrier", tuple(made), group)
-    combine = _combine(blocks, layer, (*made, done), owned, amounts, row)
-    summands = spec.experts_per_token + (spec.shared_intermediate_size > 0)
-    total = rows.add(
-        layer,
-        "moe.sum",
-        "add",
-        (combine,),
-        flops=2.0 * owned * summands * hidden,
-        reads=owned * summands * row,
-        writes=owned * row,
-        rows=owned,
-        outer=hidden,
-        instances=summands,
-    )
-    cluster = shares.group("cluster")
-    if system.cluster_nodes == 1:
-        return total
-    moved = all_gather(owned * row, shares.tokens * here * row)
-    return rows.add(layer, "moe.all_gather", "all_gather", (total,), cluster, rows=owned, **moved)
-
-
-def _dispatch(
-    blocks: Blocks,
-    layer: str,
-    needs: tuple[int, ...],
-    owned: Any,
-    amounts: dict[str, Floats],
-    row: float,
-) -> int:
-    """Add what brings tokens to the nodes of their experts."""
-    exchange = blocks.setting.system.expert_exchange
-    group = blocks.shares.group("stage")
-    if exchange == "allgather":
-        return blocks.rows.add(
-            layer,
-            "moe.dispatch",
-            "all_gather",
-            needs,
-            group,
-            rows=owned,
-            outer=blocks.hidden,
-            **_everywhere(blocks, owned, row),
-        )
-    kind, name = ("multicast", "cast") if exchange == "multicast" else ("all_to_all", "dispatched")
-    rows = amounts[name]
-    received = amounts["dispatch_received"] * row
-    return _exchanged(blocks, layer, "moe.dispatch", kind, needs, rows * row, received, rows)
-
-
-def _combine(
-    blocks: Blocks,
-    layer: str,
-    needs: tuple[int, ...],
-    owned: Any,
-    amounts: dict[str, Floats],
-    row: float,
-) -> int:
-    """Add what brings results back to the nodes of their tokens."""
-    exchange = blocks.setting.system.expert_exchange
-    group = blocks.shares.group("stage")
-    if exchange == "allgather":  # sums of the stage's tokens, scattered: the ring the other way
-        moved = _everywhere(blocks, owned, row)
-        moved |= {
-            "flops": moved["sent"] / blocks.setting.activation_bytes,
-            "reads": 2 * moved["sent"],
-        }
-        return blocks.rows.add(
-            layer,
-            "moe.combine",
-            "reduce_scatter",
-            needs,
-            group,
-            rows=owned,
-            outer=blocks.hidden,
-            **moved,
-        )
-    kind = "unicast" if exchange == "multicast" else "all_to_all"
-    sent, received = amounts["returned"] * row, amounts["return_received"] * row
-    return _exchanged(
-        blocks, layer, "moe.combine", kind, needs, sent, received, amounts["returned"]
-    )
-
-
-def _exchanged(
-    blocks: Blocks,
-    layer: str,
-    component: str,
-    kind: str,
-    needs: tuple[int, ...],
-    sent: Floats,
-    received: Floats,
-    tokens: Floats,
-) -> int:
-    """Add an exchange in which what is sent is read, and what comes is written [B]."""
-    return blocks.rows.add(
-        layer,
-        component,
-        kind,
-        needs,
-        blocks.shares.group("stage"),
-        sent=sent,
-        received=received,
-        reads=sent,
-        writes=received,
-        rows=tokens,
-        outer=blocks.hidden,
-    )
-
-
-def _everywhere(blocks: Blocks, owned: Any, row: float) -> dict[str, Any]:
-    """Return a ring over the stage that brings every node's tokens to every node."""
-    total = blocks.setting.batch * blocks.setting.length * row
-    return all_gather(owned * row, total)  # nodes of other stages are masked with the layer
-
-
-def _experts(
-    blocks: Blocks, layer: str, spec: MlpSpec, source: int, amounts: dict[str, Floats]
-) -> int:
-    """Add the products of routed experts of a node, all experts together."""
-    system, setting = blocks.setting.system, blocks.setting
-    width = ceiling(spec.expert_intermediate_size, system.ffn_tensor_parallel)
-    held = bucket_sizes(spec.experts, system.expert_parallel)[setting.ranks.expert][:, None]
-    names = ("moe.up", "moe.gate_projection", "moe.down")
-    rows = (amounts["worked"], amounts["active"], held)
-    down = _network(blocks, layer, spec, source, names, rows, width)
-    group = blocks.shares.group("ffn_tensor")
-    if system.ffn_tensor_parallel == 1:
-        return down
-    element = setting.activation_bytes
-    moved = all_reduce(amounts["worked"] * blocks.hidden * element, group[2][:, None], element)
-    return blocks.rows.add(layer, "moe.all_reduce_tensor", "all_reduce", (down,), group, **moved)
-
-
-def _grouped(
-    blocks: Blocks,
-    layer: str,
-    component: str,
-    needs: tuple[int, ...],
-    worked: Floats,
-    active: NDArray[Any],
-    held: Integers,
-    inner: int,
-    outer: int,
-) -> int:
-    """Add one matrix of all experts of a node; only experts with tokens are read."""
-    setting = blocks.setting
-    weights = inner * outer * setting.weight_bytes
-    return blocks.rows.add(
-        layer,
-        component,
-        "grouped_linear",
-        needs,
-        macs=worked * inner * outer,
-        footprint=held * weights,
-        reads=active * weights + worked * inner * setting.activation_bytes,
-        writes=worked * outer * setting.activation_bytes,
-        rows=worked,
-        inner=inner,
-        outer=outer,
-        instances=active,
-    )
-
-
-def _shared(blocks: Blocks, layer: str, spec: MlpSpec, source: int, worked: Floats) -> int:
-    """Add the shared expert's copies."""
-    system = blocks.setting.system
-    copies = np.zeros(system.stage_nodes, np.int64)
-    copies[shared_nodes(system)] = 1
-    held = np.tile(copies, system.pipeline_parallel)[:, None]
-    names = ("moe.shared_up", "moe.shared_gate", "moe.shared_down")
-    rows = (worked, (worked > 0) * 1.0, held)
-    return _network(blocks, layer, spec, source, names, rows, spec.shared_intermediate_size)
-
-
-def _network(
-    blocks: Blocks,
-    layer: str,
-    spec: MlpSpec,
-    source: int,
-    names: tuple[str, str, str],
-    rows: tuple[Floats, NDArray[Any], Integers],
-    width: int,
-) -> int:
-    """Add the products of a network: up, gate where there is one, down.
-
-    `rows` are tokens worked on, experts that have any, and experts held.
+    Parameters
+    ----------
+    shares : Shares
+    rows : OperationRows
+    routing : RoutingOf or None
+        None for a model without experts.
     """
-    up, gate, down = names
-    first = (up, gate) if spec.gated else (up,)
-    made = [_grouped(blocks, layer, name, (source,), *rows, blocks.hidden, width) for name in first]
-    return _grouped(blocks, layer, down, tuple(made), *rows, width, blocks.hidden)
+
+    def __init__(self, shares: Shares, rows: OperationRows, routing: RoutingOf | None) -> None:
+        super().__init__(shares, rows)
+        self.routing = routing
+
+    def experts(self, spec: MlpSpec, number: int, x: Result) -> Result:
+        """Add a layer's experts: gate, dispatch, products, combine."""
+        if self.routing is None:
+            raise StrategyError(f"key 'routing': {self.setting.model.name} has experts")
+        system, hidden = self.setting.system, self.hidden
+        starts = bucket_starts(self.setting.model.num_layers, system.pipeline_parallel)
+        stage = int(np.searchsorted(starts, number, side="right")) - 1
+        amounts = expert_amounts(self.setting, spec, stage, number, self.shares.steps, self.routing)
+        here = self.shares.stage_mask(stage)
+        group, row = self.shares.group("stage"), hidden * self.setting.activation_bytes
+        own = Result(x.needs, self.shares.owned * here)
+        gate = self.linear("gate", own, hidden, spec.experts)
+        ready = self.add("barrier_dispatch", "barrier", gate, group)
+        there = self._dispatched(own._replace(needs=(*x.needs, ready)), amounts)
+        made = self._routed(spec, there, amounts)
+        if spec.shared_intermediate_size:
+            made += self._shared(spec, there, amounts["shared"])
+        done = self.add("barrier_combine", "barrier", Result(made, 0), group)
+        back = self._combined(own._replace(needs=(*made, done)), amounts)
+        summands = spec.experts_per_token + (spec.shared_intermediate_size > 0)
+        total = self.add(
+            "sum",
+            "add",
+            Result((back,), 0),
+            flops=2.0 * own.tokens * summands * hidden,
+            reads=own.tokens * summands * row,
+            writes=own.tokens * row,
+            rows=own.tokens,
+            outer=hidden,
+            instances=summands,
+        )
+        x = x._replace(needs=(total,))
+        if system.cluster_nodes > 1:
+            moved = all_gather(own.tokens * row, self.shares.tokens * here * row)
+            cluster = self.shares.group("cluster")
+            total = self.add("all_gather", "all_gather", x, cluster, rows=own.tokens, **moved)
+        return x._replace(needs=(total,))
+
+    def _dispatched(self, x: Result, amounts: dict[str, Floats]) -> int:
+        """Add what brings tokens to the nodes of their experts."""
+        exchange = self.setting.system.expert_exchange
+        if exchange == "allgather":
+            moved = self._everywhere(x)
+            return self._exchanged("dispatch", "all_gather", x, x.tokens, **moved)
+        cast = exchange == "multicast"
+        kind, rows = ("multicast", "cast") if cast else ("all_to_all", "dispatched")
+        moved = self._crossing(amounts[rows], amounts["dispatch_received"])
+        return self._exchanged("dispatch", kind, x, amounts[rows], **moved)
+
+    def _combined(self, x: Result, amounts: dict[str, Floats]) -> int:
+        """Add what brings results back to the nodes of their tokens."""
+        exchange = self.setting.system.expert_exchange
+        if exchange == "allgather":  # sums of the stage's tokens, scattered: the ring back
+            moved = self._everywhere(x)
+            moved |= {
+                "flops": moved["sent"] / self.setting.activation_bytes,
+                "reads": 2 * moved["sent"],
+            }
+            return self._exchanged("combine", "reduce_scatter", x, x.tokens, **moved)
+        kind = "unicast" if exchange == "multicast" else "all_to_all"
+        moved = self._crossing(amounts["returned"], amounts["return_received"])
+        return self._exchanged("combine", kind, x, amounts["returned"], **moved)
+
+    def _exchanged(self, word: str, kind: str, x: Result, rows: Any, **moved: Any) -> int:
+        group = self.shares.group("stage")
+        return self.add(word, kind, x, group, rows=rows, outer=self.hidden, **moved)
+
+    def _crossing(self, rows: Floats, received: Floats) -> dict[str, Any]:
+        """Return what is moved where what is sent is read, and what comes is written [B]."""
+        row = self.hidden * self.setting.activation_bytes
+        sent, received = rows * row, received * row
+        return {"sent": sent, "received": received, "reads": sent, "writes": received}
+
+    def _everywhere(self, own: Result) -> dict[str, Any]:
+        """Return a ring over the stage that brings every node's tokens to every node."""
+        row = self.hidden * self.setting.activation_bytes
+        total = self.setting.batch * self.setting.length * row
+        return all_gather(own.tokens * row, total)  # other stages are masked with the layer
+
+    def _routed(self, spec: MlpSpec, there: int, amounts: dict[str, Floats]) -> tuple[int, ...]:
+        """Add the products of routed experts of a node, all experts together."""
+        system, setting = self.setting.system, self.setting
+        width = ceiling(spec.expert_intermediate_size, system.ffn_tensor_parallel)
+        held = bucket_sizes(spec.experts, system.expert_parallel)[setting.ranks.expert][:, None]
+        worked = amounts["worked"]
+        down = self._network(
+            "moe_exp", spec, Result((there,), worked, amounts["active"], held), width
+        )
+        if system.ffn_tensor_parallel == 1:
+            return down.needs
+        group, element = self.shares.group("ffn_tensor"), setting.activation_bytes
+        moved = all_reduce(worked * self.hidden * element, group[2][:, None], element)
+        return (self.add("all_reduce_tensor", "all_reduce", down, group, **moved),)
+
+    def _shared(self, spec: MlpSpec, there: int, worked: Floats) -> tuple[int, ...]:
+        """Add the shared expert's copies."""
+        system = self.setting.system
+        copies = np.zeros(system.stage_nodes, np.int64)
+        copies[shared_nodes(system)] = 1
+        held = np.tile(copies, system.pipeline_parallel)[:, None]
+        given = Result((there,), worked, (worked > 0) * 1.0, held)
+        return self._network("moe_shared", spec, given, spec.shared_intermediate_size).needs
+
+    def _network(self, part: str, spec: MlpSpec, x: Result, width: int) -> Result:
+        self.part = part
+        made = self.network(x, width, spec.gated)
+        self.part = "moe"
+        return made

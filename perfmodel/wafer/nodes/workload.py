@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
@@ -16,11 +17,11 @@ from perfmodel.base.memory import check_memory
 from perfmodel.base.provenance import versions
 from perfmodel.base.table import Column, Table, described
 from perfmodel.kernels.work import expect
-from perfmodel.wafer.cores.program import LM_HEAD, check_layers
-from perfmodel.wafer.cores.setting import CoreSetting
-from perfmodel.wafer.nodes.blocks import Blocks, Shares
-from perfmodel.wafer.nodes.experts import RoutingOf, expert_amounts, expert_layer
+from perfmodel.wafer.nodes.blocks import Result, Shares
+from perfmodel.wafer.nodes.experts import ModelBlocks
 from perfmodel.wafer.nodes.rows import KINDS, QUANTITIES, SIZES, Operation, OperationRows
+from perfmodel.wafer.routing import RoutingOf
+from perfmodel.wafer.setting import LM_HEAD, CoreSetting, check_layers
 from perfmodel.wafer.system import bucket_starts
 
 SCHEMA_VERSION = "1.0"
@@ -57,7 +58,7 @@ def node_operations(
     routing : RoutingOf or None
         None for a model without experts.
     layers : collection of str, optional
-        Those of `perfmodel.wafer.cores.program.layer_names`; all without it, and the embedding.
+        Those of `perfmodel.wafer.setting.layer_names`; all without it, and the embedding.
 
     Raises
     ------
@@ -65,53 +66,38 @@ def node_operations(
         A layer that the model does not have, or experts without a routing.
     """
     chosen = check_layers(setting, layers)
-    model, system = setting.model, setting.system
-    shares, rows = Shares(setting, steps), OperationRows(system.nodes)
-    blocks = Blocks(shares, rows)
-    starts = bucket_starts(model.num_layers, system.pipeline_parallel)
+    system, rows = setting.system, OperationRows(setting.system.nodes)
+    shares = Shares(setting, steps)
+    blocks = ModelBlocks(shares, rows, routing)
     expect(expert_rows=_draws(setting, chosen) * len(steps))
-    last = -1
     if layers is None:
-        last = _on_stage(rows, shares, 0, partial(blocks.embedding, EMBEDDING))
+        x = _on_stage(rows, shares, 0, partial(blocks.embedding, EMBEDDING))
     else:
-        last = rows.add("input", "tokens", "barrier")
-    repeated: dict[object, tuple[int, int, int, int]] = {}  # attention: first, end, input, output
-    for stage in range(system.pipeline_parallel):
-        for layer in range(int(starts[stage]), int(starts[stage + 1])):
-            name = f"{setting.phase}{layer}"
+        x = Result((rows.add("input", "tokens", "barrier"),), shares.tokens)
+    repeated: dict[object, tuple[int, int, Result, Result]] = {}  # first, end, input, output
+    starts = bucket_starts(setting.model.num_layers, system.pipeline_parallel)
+    for stage, (first_layer, end_layer) in enumerate(pairwise(starts.tolist())):
+        for number in range(first_layer, end_layer):
+            name, spec = f"{setting.phase}{number}", setting.model.layers[number]
             if name not in chosen:
                 continue
-            spec = model.layers[layer]
-            attention, mlp = spec.attentions[0], spec.mlps[0]
-            key = (attention, stage)
+            key = (spec.attentions[0], stage)
             if key in repeated:
                 first, end, given, output = repeated[key]
-                last = rows.again(first, end, name, {given: last})[output]
+                copies = rows.again(first, end, name, {given.needs[0]: x.needs[0]})
+                blocks.layer, x = name, output._replace(needs=(copies[output.needs[0]],))
             else:
-                first, given = len(rows.operations), last
-                last = _on_stage(
-                    rows,
-                    shares,
-                    stage,
-                    partial(blocks.attention, name, attention, given),
+                first, given = len(rows.operations), x
+                x = _on_stage(
+                    rows, shares, stage, partial(blocks.attention, name, spec.attentions[0], x)
                 )
-                repeated[key] = (first, len(rows.operations), given, last)
-            if mlp.experts:
-                if routing is None:
-                    raise StrategyError(f"key 'routing': {model.name} has experts")
-                amounts = expert_amounts(setting, mlp, stage, layer, steps, routing)
-                last = _on_stage(
-                    rows,
-                    shares,
-                    stage,
-                    partial(expert_layer, blocks, name, mlp, stage, last, amounts),
-                )
-            else:
-                last = _on_stage(rows, shares, stage, partial(blocks.dense, name, mlp, last))
+                repeated[key] = (first, len(rows.operations), given, x)
+            follow = partial(blocks.network_or_experts, spec.mlps[0], number, x)
+            x = _on_stage(rows, shares, stage, follow)
         if stage + 1 < system.pipeline_parallel:
-            last = _handed_on(rows, shares, stage, last)
+            x = _handed_on(rows, shares, stage, x)
     if LM_HEAD in chosen:
-        _on_stage(rows, shares, system.pipeline_parallel - 1, partial(blocks.head, LM_HEAD, last))
+        _on_stage(rows, shares, system.pipeline_parallel - 1, partial(blocks.head, x))
     return rows.operations
 
 
@@ -125,7 +111,7 @@ def _draws(setting: CoreSetting, chosen: Collection[str]) -> int:
     )
 
 
-def _on_stage(rows: OperationRows, shares: Shares, stage: int, add: Callable[[], int]) -> int:
+def _on_stage(rows: OperationRows, shares: Shares, stage: int, add: Callable[[], Result]) -> Result:
     """Add operations that only the nodes of a stage do; return what `add` does."""
     first = len(rows.operations)
     result = add()
@@ -139,16 +125,16 @@ def _on_stage(rows: OperationRows, shares: Shares, stage: int, add: Callable[[],
     return result
 
 
-def _handed_on(rows: OperationRows, shares: Shares, stage: int, source: int) -> int:
+def _handed_on(rows: OperationRows, shares: Shares, stage: int, x: Result) -> Result:
     """Add the transfer of activations to the next stage: every node to the one of its rank."""
     setting = shares.setting
     size = shares.tokens * setting.model.hidden_size * setting.activation_bytes
     sent, received = size * shares.stage_mask(stage), size * shares.stage_mask(stage + 1)
-    return rows.add(
+    made = rows.add(
         f"stage{stage}",
         "transfer",
         "send",
-        (source,),
+        x.needs,
         shares.group("pipeline"),
         sent=sent,
         received=received,
@@ -157,6 +143,7 @@ def _handed_on(rows: OperationRows, shares: Shares, stage: int, source: int) -> 
         rows=shares.tokens,
         outer=setting.model.hidden_size,
     )
+    return x._replace(needs=(made,))
 
 
 def node_table(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.wafer.cores.setting import ceiling
+from perfmodel.wafer.setting import ceiling
 from perfmodel.wafer.twin.routes import Routes, digest
 from perfmodel.wafer.twin.rows import Rows, Tensor
 from perfmodel.wafer.twin.setting import Iteration

@@ -16,7 +16,7 @@ import numpy as np
 
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import DataError
-from perfmodel.wafer.cores.routing import RoutedTokens
+from perfmodel.wafer.routing import RoutedTokens
 from perfmodel.wafer.twin.setting import GeneratorModel, Iteration
 
 SEED = 42

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
-from perfmodel.wafer.cores.setting import ceiling
 from perfmodel.wafer.formats.node_tree import GraphNode, NodeOperation
+from perfmodel.wafer.setting import ceiling
 from perfmodel.wafer.twin.setting import Iteration
 
 

@@ -19,7 +19,7 @@ from perfmodel.base.columns import Integers
 from perfmodel.base.errors import DataError, ModelError, StrategyError, did_you_mean
 from perfmodel.model.layers import LayerSpec
 from perfmodel.model.spec import ModelSpec
-from perfmodel.wafer.cores.routing import RoutedTokens
+from perfmodel.wafer.routing import RoutedTokens
 from perfmodel.wafer.system import SharedBatch, WaferSystem, expert_ranks
 
 LM_HEAD = "lm_head"

@@ -16,14 +16,14 @@ import numpy as np
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import DataError
 from perfmodel.base.files import TEMPORARIES, user_path
-from perfmodel.wafer.cores.routing import RoutedTokens
-from perfmodel.wafer.cores.setting import ceiling
 from perfmodel.wafer.formats.node_tree import (
     GRAPH_HEADER,
     TABLE_HEADER,
     node_graph_rows,
     node_table_rows,
 )
+from perfmodel.wafer.routing import RoutedTokens
+from perfmodel.wafer.setting import ceiling
 from perfmodel.wafer.twin.experts import expert_rows, whole_expert_rows
 from perfmodel.wafer.twin.routes import Routes
 from perfmodel.wafer.twin.rows import Rows, Tensor, attention_rows

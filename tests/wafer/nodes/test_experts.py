@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from perfmodel.model.presets import load_model
-from perfmodel.wafer.cores.routing import core_routing
-from perfmodel.wafer.cores.setting import CoreSetting
 from perfmodel.wafer.nodes.experts import expert_amounts
 from perfmodel.wafer.nodes.workload import node_operations, node_table
+from perfmodel.wafer.routing import core_routing
+from perfmodel.wafer.setting import CoreSetting
 from perfmodel.wafer.system import EXCHANGES, WaferSystem
 
 SYSTEM = WaferSystem(nodes=2, node_grid=(1, 2), data_parallel=2, expert_parallel=2)

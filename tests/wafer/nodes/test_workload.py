@@ -12,9 +12,9 @@ import pytest
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.table import Table
 from perfmodel.model.presets import load_model
-from perfmodel.wafer.cores.routing import core_routing
-from perfmodel.wafer.cores.setting import CoreSetting
 from perfmodel.wafer.nodes.workload import node_operations, node_table
+from perfmodel.wafer.routing import core_routing
+from perfmodel.wafer.setting import CoreSetting
 from perfmodel.wafer.system import WaferSystem
 from tests import data
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from perfmodel.wafer.cores.routing import RoutedTokens
+from perfmodel.wafer.routing import RoutedTokens
 from perfmodel.wafer.system import WaferSystem
 from perfmodel.wafer.twin.setting import GeneratorModel, Iteration
 

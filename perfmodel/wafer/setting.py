@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
 
 from perfmodel.base.columns import Integers
-from perfmodel.base.errors import ModelError, StrategyError
+from perfmodel.base.errors import ModelError, StrategyError, did_you_mean
 from perfmodel.model.attention import AttentionSpec
 from perfmodel.model.layers import LayerSpec
 from perfmodel.model.mlp import MlpSpec
 from perfmodel.model.spec import ModelSpec
 from perfmodel.wafer.system import SharedBatch, WaferSystem, bucket_starts
 
+LM_HEAD = "lm_head"
 LARGEST_TOKENS = 2**24
 """Tokens of a pass: the experts of each are held."""
 LARGEST_CORES = 4096
@@ -129,3 +131,26 @@ def key_starts(setting: CoreSetting, keys: int) -> Integers:
     """Return where the keys of each sequence rank begin: pages of one size, the last cut off."""
     count = setting.system.sequence_parallel
     return np.minimum(np.arange(count + 1) * ceiling(keys, count), keys)
+
+
+def layer_names(setting: CoreSetting) -> list[str]:
+    """Return the names of all layers: ``decode0`` …, then ``lm_head``."""
+    return [*(f"{setting.phase}{at}" for at in range(len(setting.model.layers))), LM_HEAD]
+
+
+def check_layers(setting: CoreSetting, layers: Collection[str] | None) -> frozenset[str]:
+    """Return the layers that are asked for; None for all.
+
+    Raises
+    ------
+    StrategyError
+        A layer that the model has not.
+    """
+    known = layer_names(setting)
+    for name in layers or ():
+        if name not in known:
+            raise StrategyError(
+                f"key 'layers': {setting.model.name} has no '{name}'{did_you_mean(name, known)}; "
+                f"it has {known[0]} to {known[-2]} and {LM_HEAD}"
+            )
+    return frozenset(known if layers is None else layers)
