@@ -61,22 +61,31 @@ class CoreSetting(SharedBatch):
                 raise StrategyError(
                     f"key '{key}': a whole number of at least {least}, not {value!r}"
                 )
-        for key, count in (("core_grid", self.system.cores), ("node_grid", self.system.nodes)):
-            if count > LARGEST_CORES:
-                what = "cores of a node" if key == "core_grid" else "nodes"
-                raise StrategyError(f"key '{key}': {count} {what} exceed {LARGEST_CORES}")
         if self.phase not in ("prefill", "decode"):
             raise StrategyError(f"key 'phase': prefill or decode, not '{self.phase}'")
-        if self.batch * self.length > LARGEST_TOKENS:
-            raise StrategyError(
-                f"key 'batch': {self.batch} sequences of {self.length} tokens exceed the "
-                f"{LARGEST_TOKENS} tokens of a pass"
-            )
+        self.check_size()
         self.check_context(self.input_length, "isl")
         if self.model.encoders:
             raise ModelError(f"{self.model.name}: key 'towers': encoders have no core level yet")
         for layer in self.model.layers:
             check_layer(self.model.name, layer)
+
+    def check_size(self) -> None:
+        """Refuse more cores, nodes or tokens than tables are made of.
+
+        Raises
+        ------
+        StrategyError
+        """
+        for key, count in (("core_grid", self.system.cores), ("node_grid", self.system.nodes)):
+            if count > LARGEST_CORES:
+                what = "cores of a node" if key == "core_grid" else "nodes"
+                raise StrategyError(f"key '{key}': {count} {what} exceed {LARGEST_CORES}")
+        if self.batch * self.length > LARGEST_TOKENS:
+            raise StrategyError(
+                f"key 'batch': {self.batch} sequences of {self.length} tokens exceed the "
+                f"{LARGEST_TOKENS} tokens of a pass"
+            )
 
     def check_context(self, tokens: int, key: str) -> None:
         """Refuse a context that is longer than the model's.
@@ -90,6 +99,11 @@ class CoreSetting(SharedBatch):
             raise StrategyError(
                 f"key '{key}': {tokens} tokens exceed the {most} positions of {self.model.name}"
             )
+
+    @property
+    def prefix(self) -> str:
+        """What names of layers begin with."""
+        return self.phase
 
     @property
     def length(self) -> int:
@@ -135,7 +149,7 @@ def key_starts(setting: CoreSetting, keys: int) -> Integers:
 
 def layer_names(setting: CoreSetting) -> list[str]:
     """Return the names of all layers: ``decode0`` …, then ``lm_head``."""
-    return [*(f"{setting.phase}{at}" for at in range(len(setting.model.layers))), LM_HEAD]
+    return [*(f"{setting.prefix}{at}" for at in range(len(setting.model.layers))), LM_HEAD]
 
 
 def check_layers(setting: CoreSetting, layers: Collection[str] | None) -> frozenset[str]:

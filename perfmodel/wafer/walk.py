@@ -171,17 +171,22 @@ class Walk(ABC, Generic[Result]):
 
     def _naive(self, spec: AttentionSpec, x: Result, heads: int) -> Result:
         rank, rope = spec.kv_lora_rank, spec.qk_rope_head_dim
-        each = heads * (spec.qk_nope_head_dim + spec.value_head_dim)
         latent = self._latent(spec, x)
         if self.keys_first:
-            keys = self.linear("wkvb", latent, rank, each)
+            keys = self.keys_of_heads(spec, latent, heads)
         queries = self._queries(spec, x, heads)
         if not self.keys_first:
-            keys = self.linear("wkvb", latent, rank, each)
+            keys = self.keys_of_heads(spec, latent, heads)
+        read = heads * (spec.qk_nope_head_dim + spec.value_head_dim) + rope
         shape = AttentionShape(
-            NAIVE, heads, heads, spec.head_dim, spec.value_head_dim, rank + rope, each + rope
+            NAIVE, heads, heads, spec.head_dim, spec.value_head_dim, rank + rope, read
         )
         return self.merged(self.softmax(spec, shape, (queries, latent, keys)), shape)
+
+    def keys_of_heads(self, spec: AttentionSpec, latent: Result, heads: int) -> Result:
+        """Make keys and values of all heads of what is cached."""
+        width = heads * (spec.qk_nope_head_dim + spec.value_head_dim)
+        return self.linear("wkvb", latent, spec.kv_lora_rank, width)
 
     def network_or_experts(self, spec: MlpSpec, number: int, x: Result) -> Result:
         """Go through what follows the attention of a layer."""

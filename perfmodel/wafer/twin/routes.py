@@ -30,14 +30,14 @@ def check_routed(iteration: Iteration, experts: Integers) -> None:
     DataError
         Names both shapes.
     """
-    wanted = (iteration.batch, iteration.length, iteration.model.top_k)
+    wanted = (iteration.batch, iteration.length, iteration.moe.experts_per_token)
     if experts.shape != wanted:
         raise DataError(
             f"routing: a layer's array has shape {experts.shape}; batch, length and experts per "
             f"token are {wanted}"
         )
-    if experts.min() < 0 or experts.max() >= iteration.model.experts:
-        raise DataError(f"routing: experts should be 0 to {iteration.model.experts - 1}")
+    if experts.min() < 0 or experts.max() >= iteration.moe.experts:
+        raise DataError(f"routing: experts should be 0 to {iteration.moe.experts - 1}")
 
 
 class Routes:
@@ -103,7 +103,7 @@ class Routes:
 
         ranked = self.token_experts.T.ravel()  # by rank, then by token
         order = np.argsort(ranked, kind="stable")
-        starts = np.searchsorted(ranked[order], np.arange(iteration.model.experts + 1))
+        starts = np.searchsorted(ranked[order], np.arange(iteration.moe.experts + 1))
         inside = np.empty(ranked.size, np.int64)
         inside[order] = np.arange(ranked.size) - starts[ranked[order]]
         self.expert_place: Integers = inside.reshape(-1, tokens).T

@@ -16,8 +16,9 @@ import numpy as np
 
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import DataError
+from perfmodel.model.mlp import MlpSpec
 from perfmodel.wafer.routing import RoutedTokens
-from perfmodel.wafer.twin.setting import GeneratorModel, Iteration
+from perfmodel.wafer.twin.setting import Iteration
 
 SEED = 42
 MANTISSA = np.uint64((1 << 53) - 1)
@@ -134,13 +135,12 @@ class GeneratorRouting:
                 f"routing: the generator has no '{workload}'; known: {', '.join(MODELS)}"
             )
         self._left = dict(iterations)
-        facts = next(iter(iterations.values())).model
-        layers = facts.layers - facts.dense_layers
-        shape = (layers, facts.experts)
-        self._facts = facts
+        first = next(iter(iterations.values()))
+        self._spec = first.moe
+        shape = (len(first.expert_layers), first.moe.experts)
         self._draw: Callable[[int], Integers]
         if workload == "identical":
-            self._draw = _Balanced(facts, layers, seed).next_step
+            self._draw = _Balanced(first.moe, shape[0], seed).next_step
             return
         if workload == "uniform":
             counts = np.ones(shape)
@@ -148,7 +148,7 @@ class GeneratorRouting:
             raise DataError("routing: the empirical one needs counts per expert")
         elif counts.shape != shape:
             raise DataError(f"routing: counts of shape {counts.shape}; the model has {shape}")
-        self._draw = GeneratorDraw(counts, facts.top_k, seed).next_step
+        self._draw = GeneratorDraw(counts, first.moe.experts_per_token, seed).next_step
 
     def __call__(self, step: int) -> RoutedTokens:
         """Return the experts of a step; what runs before it is drawn and left out."""
@@ -159,21 +159,21 @@ class GeneratorRouting:
             iteration = self._left.pop(drawn)
             experts = self._draw(iteration.batch * iteration.length)
             if drawn == step:
-                shape = (len(experts), iteration.batch, iteration.length, self._facts.top_k)
-                return RoutedTokens(experts.reshape(shape), self._facts.experts)
+                shape = (len(experts), iteration.batch, iteration.length, experts.shape[-1])
+                return RoutedTokens(experts.reshape(shape), self._spec.experts)
 
 
 class _Balanced:
     """Experts distributed evenly and shuffled."""
 
-    def __init__(self, facts: GeneratorModel, layers: int, seed: int) -> None:
-        self._facts = facts
+    def __init__(self, spec: MlpSpec, layers: int, seed: int) -> None:
+        self._spec = spec
         self._layers = layers
         self._random = np.random.RandomState(seed)
 
     def next_step(self, tokens: int) -> Integers:
         """Return experts: shape (layers, tokens, top_k)."""
-        experts, top_k = self._facts.experts, self._facts.top_k
+        experts, top_k = self._spec.experts, self._spec.experts_per_token
         if top_k * tokens % experts:
             raise DataError(
                 f"routing 'identical': {tokens} tokens x {top_k} experts do not go evenly into "

@@ -10,9 +10,9 @@ import pytest
 from perfmodel.base.errors import DataError
 from perfmodel.model.presets import load_model
 from perfmodel.wafer.twin.routing import GeneratorDraw, GeneratorRouting
-from perfmodel.wafer.twin.setting import Iteration, generator_model
 from tests.data import ROUTING_COUNTS, SHARED, WAFER, needed
 from tests.wafer.twin.examples import ITERATIONS, LATENT, system
+from tests.wafer.twin.examples import iteration as iteration_of
 
 LAYER = 7  # decode10, the eighth of DeepSeek-V3's layers with experts
 
@@ -66,13 +66,13 @@ def test_refuses_a_draw_without_end():
         GeneratorDraw(np.ones((1, 4)), 1).next_step(2**40)
 
 
-DEEPSEEK = generator_model(load_model("deepseek-v3"))
+DEEPSEEK = load_model("deepseek-v3")
 
 
 def test_distributed_as_the_generator_does():
     with np.load(needed(WAFER / "ref_routings_decode10.npz")) as kept:
         reference = kept["d01"]
-    iteration = Iteration(DEEPSEEK, system(1), 32, 1, 1024)
+    iteration = iteration_of(DEEPSEEK, system(1), 32, 1, 1024)
     experts = GeneratorRouting({0: iteration}, "identical")(0).of_layer(7)
     assert (experts.transpose(2, 0, 1) == reference).all()
 
@@ -99,6 +99,6 @@ def test_wrong():
         GeneratorRouting({0: iteration}, "empirical", np.ones((1, 12)))
     with pytest.raises(DataError, match="7 tokens x 3 experts do not go evenly into 12"):
         GeneratorRouting({0: iteration}, "identical")(0)
-    many = Iteration(LATENT, iteration.system, 32, 1, 9)
+    many = iteration_of(LATENT, iteration.system, 32, 1, 9)
     with pytest.raises(DataError, match="names the same expert twice"):
         GeneratorRouting({0: many}, "identical")(0)
