@@ -5,7 +5,9 @@ Source: huawei-csl/wse-workload-generator 85e1ae7, ``src/node_level/layers/moe.p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
 
 from perfmodel.model.mlp import MlpSpec
 from perfmodel.wafer.setting import ceiling
@@ -103,41 +105,54 @@ class LayerRows(BlockRows):
             group=self.nodes,
         )
 
-    def all_gather(self, name: str, x: Tensor) -> None:
-        """Add a gathering on all nodes, counted once."""
+    def all_gather(self, name: str, x: Tensor, group: Sequence[int]) -> None:
+        """Add a gathering on some nodes, counted once."""
         self.rows.add(
             name,
             "AllGather",
             f"{list(x.dims)}",
             [x.name],
-            [f"{target}:{name}_ag_{self.node}" for target in self.nodes],
+            [f"{target}:{name}_ag_{self.node}" for target in group],
             sent=x.size * self.rows.element,
-            group=self.nodes,
+            group=group,
         )
+
+    def home(self, token: int, rank: int) -> tuple[str, int]:
+        """Return a token's expert of a rank, the shared one behind the others, and its node."""
+        if rank == self.iteration.moe.experts_per_token:
+            return SHARED, int(self.routes.shared[token])
+        expert = int(self.routes.token_experts[token, rank])
+        return str(expert), int(self.iteration.expert_nodes[expert])
 
 
 # Rows of a dispatch: tokens on their way to the nodes of their experts, three ways.
 
 
+Arrived = Callable[[str, int], Tensor]
+"""An expert and a token -> the row of it that the node has, sliced out of what came."""
+
+
 def dispatch_rows(layer: LayerRows, x: Tensor) -> dict[str, Tensor]:
     """Add a dispatch; return what each of the node's experts reads."""
-    ways = {
-        "alltoall": _dispatch_alltoall,
-        "multicast": _dispatch_multicast,
-        "allgather": _dispatch_allgather,
+    ways: dict[str, tuple[str, Callable[[LayerRows, Tensor], Arrived]]] = {
+        "alltoall": ("a2a", _dispatch_alltoall),
+        "multicast": ("mc", _dispatch_multicast),
+        "allgather": ("ag", _dispatch_allgather),
     }
-    return ways[layer.iteration.system.expert_exchange](layer, x)
+    word, way = ways[layer.iteration.system.expert_exchange]
+    arrived = way(layer, x)
+    layer.rows.barrier(f"{layer.label}_barrier_disp_{word}", layer.nodes)
+    inputs = {}
+    for expert, tokens in layer.served().items():
+        parts = [arrived(expert, token) for token in tokens]
+        # Its name depends on its tokens.
+        label = digest([layer.routes.names[token] for token in tokens])
+        name = f"{layer.label}_dispatch_recv_concat_expert{expert}_{label}"
+        inputs[expert] = layer.rows.concat(parts, name=name)
+    return inputs
 
 
-def _received(layer: LayerRows, expert: str, tokens: Sequence[int], parts: list[Tensor]) -> Tensor:
-    """Join what an expert reads, under a name that depends on its tokens."""
-    label = digest([layer.routes.names[token] for token in tokens])
-    return layer.rows.concat(
-        parts, name=f"{layer.label}_dispatch_recv_concat_expert{expert}_{label}"
-    )
-
-
-def _dispatch_alltoall(layer: LayerRows, x: Tensor) -> dict[str, Tensor]:
+def _dispatch_alltoall(layer: LayerRows, x: Tensor) -> Arrived:
     rows, routes = layer.rows, layer.routes
     first = layer.cluster_start
     sent = []
@@ -148,29 +163,22 @@ def _dispatch_alltoall(layer: LayerRows, x: Tensor) -> dict[str, Tensor]:
             name = f"{x.name}_slice{routes.names[token]}_dst{target}"
             part = rows.slice(x, sequence - first, sequence - first + 1, name=name)
             parts.append(rows.slice(part, at, at + 1, 1, f"{name}_seq{at}"))
-        if parts:
-            name = f"{layer.label}_dispatch_send_concat_{target}"
-            sent.append(rows.concat(parts, name=name))
-        else:
-            sent.append(layer.empty(target))
+        name = f"{layer.label}_dispatch_send_concat_{target}"
+        sent.append(rows.concat(parts, name=name) if parts else layer.empty(target))
     name = f"{layer.label}_a2a_disp"
     received = [int(count) for count in routes.pairs[:, layer.node]]
     layer.all_to_all(name, sent, received)
-    rows.barrier(f"{layer.label}_barrier_disp_a2a", layer.nodes)
-    inputs = {}
-    for expert, tokens in layer.served().items():
-        parts = []
-        for token in tokens:
-            source = int(routes.owner[token])
-            buffer = Tensor(f"{name}_{source}", (received[source], 1, layer.hidden))
-            at = int(routes.place[token, layer.node])
-            label = f"{buffer.name}_expert{expert}_slice{routes.names[token]}"
-            parts.append(rows.slice(buffer, at, at + 1, name=label))
-        inputs[expert] = _received(layer, expert, tokens, parts)
-    return inputs
+
+    def arrived(expert: str, token: int) -> Tensor:
+        source, at = int(routes.owner[token]), int(routes.place[token, layer.node])
+        buffer = Tensor(f"{name}_{source}", (received[source], 1, layer.hidden))
+        label = f"{buffer.name}_expert{expert}_slice{routes.names[token]}"
+        return rows.slice(buffer, at, at + 1, name=label)
+
+    return arrived
 
 
-def _dispatch_multicast(layer: LayerRows, x: Tensor) -> dict[str, Tensor]:
+def _dispatch_multicast(layer: LayerRows, x: Tensor) -> Arrived:
     rows, routes = layer.rows, layer.routes
     own = routes.own(layer.node)
     # The generator counts from the node's own first sequence, not from its cluster's.
@@ -187,22 +195,10 @@ def _dispatch_multicast(layer: LayerRows, x: Tensor) -> dict[str, Tensor]:
         ]
         if targets:
             rows.multicast(f"{layer.label}_multicast_exp_{sequence}_{at}", one, targets)
-    rows.barrier(f"{layer.label}_barrier_disp_mc", layer.nodes)
-    return {
-        expert: _received(
-            layer,
-            expert,
-            tokens,
-            [
-                Tensor(f"{x.name}_slice{routes.names[token]}", (1, 1, layer.hidden))
-                for token in tokens
-            ],
-        )
-        for expert, tokens in layer.served().items()
-    }
+    return lambda _, token: Tensor(f"{x.name}_slice{routes.names[token]}", (1, 1, layer.hidden))
 
 
-def _dispatch_allgather(layer: LayerRows, x: Tensor) -> dict[str, Tensor]:
+def _dispatch_allgather(layer: LayerRows, x: Tensor) -> Arrived:
     rows, routes = layer.rows, layer.routes
     first, owned = layer.cluster_start, layer.iteration.own_batch
     parts = []
@@ -215,21 +211,18 @@ def _dispatch_allgather(layer: LayerRows, x: Tensor) -> dict[str, Tensor]:
     else:
         gathered = Tensor(f"{x.name}_empty_dispatch_tensor", (0, layer.length, layer.hidden))
     name = f"{layer.label}_ag_disp"
-    layer.all_gather(name, gathered)
-    rows.barrier(f"{layer.label}_barrier_disp_ag", layer.nodes)
-    inputs = {}
-    for expert, tokens in layer.served().items():
-        parts = []
-        for token in tokens:
-            sequence, at = layer.position(token)
-            source = int(routes.owner[token])
-            dims = (int(owned[source]), layer.length, layer.hidden)
-            place = sequence - layer.position(int(routes.first[source]))[0]
-            label = f"{x.name}_expert{expert}_slice{routes.names[token]}"
-            part = rows.slice(Tensor(f"{name}_ag_{source}", dims), place, place + 1, name=label)
-            parts.append(rows.slice(part, at, at + 1, 1, f"{label}_seq{at}"))
-        inputs[expert] = _received(layer, expert, tokens, parts)
-    return inputs
+    layer.all_gather(name, gathered, layer.nodes)
+
+    def arrived(expert: str, token: int) -> Tensor:
+        sequence, at = layer.position(token)
+        source = int(routes.owner[token])
+        dims = (int(owned[source]), layer.length, layer.hidden)
+        place = sequence - layer.position(int(routes.first[source]))[0]
+        label = f"{x.name}_expert{expert}_slice{routes.names[token]}"
+        part = rows.slice(Tensor(f"{name}_ag_{source}", dims), place, place + 1, name=label)
+        return rows.slice(part, at, at + 1, 1, f"{label}_seq{at}")
+
+    return arrived
 
 
 # Rows of a combine: experts' rows on their way back, their sum, and its distribution.
@@ -306,23 +299,33 @@ def _combine_unicast(layer: LayerRows, outputs: dict[str, Tensor]) -> list[Tenso
 
 def _arrived(layer: LayerRows, buffers: list[Tensor], routed: str, shared: str) -> list[Tensor]:
     """Slice and join what came back for each of the node's own tokens."""
-    rows, routes, top_k = layer.rows, layer.routes, layer.iteration.moe.experts_per_token
-    found = []
-    for token in routes.own(layer.node):
+    routes, top_k = layer.routes, layer.iteration.moe.experts_per_token
+
+    def back(token: int, rank: int) -> tuple[Tensor, int, str]:
+        expert, source = layer.home(token, rank)
+        place = int(routes.back_place[token, rank])
+        mark = shared if rank == top_k else routed.format(expert)
         at = layer.position(token)[1]
-        parts = []
-        for rank in range(top_k + 1):
-            last = rank == top_k
-            expert = -1 if last else int(routes.token_experts[token, rank])
-            source = routes.shared[token] if last else layer.iteration.expert_nodes[expert]
-            buffer = buffers[source]
-            place = int(routes.back_place[token, rank])
-            mark = shared if last else routed.format(expert)
-            label = f"{buffer.name}{mark}slice{place}.{at}"
-            parts.append(rows.slice(buffer, place, place + 1, name=label))
-        name = f"{layer.label}_combine_add_concat_batchid{routes.names[token]}"
-        found.append(rows.concat(parts, name=name))
-    return found
+        return buffers[source], place, f"{mark}slice{place}.{at}"
+
+    name = f"{layer.label}_combine_add_concat_batchid"
+    ranks = range(top_k + 1)
+    return [_joined(layer, token, ranks, back, name) for token in routes.own(layer.node)]
+
+
+def _joined(
+    layer: LayerRows,
+    token: int,
+    ranks: Iterable[int],
+    back: Callable[[int, int], tuple[Tensor, int, str]],
+    name: str,
+) -> Tensor:
+    """Slice a token's rows out of buffers, rank by rank among its experts, and join them."""
+    parts = []
+    for rank in ranks:
+        buffer, place, label = back(token, rank)
+        parts.append(layer.rows.slice(buffer, place, place + 1, name=f"{buffer.name}{label}"))
+    return layer.rows.concat(parts, name=f"{name}{layer.routes.names[token]}")
 
 
 def _combine_allgather(layer: LayerRows, outputs: dict[str, Tensor]) -> list[Tensor]:
@@ -333,33 +336,27 @@ def _combine_allgather(layer: LayerRows, outputs: dict[str, Tensor]) -> list[Ten
     else:
         joined = Tensor(f"{layer.label}_empty_combine_concat", (0, 1, layer.hidden))
     name = f"{layer.label}_ag_comb"
-    layer.all_gather(name, joined)
+    layer.all_gather(name, joined, layer.nodes)
     rows.barrier(f"{layer.label}_barrier_combine_ag", layer.nodes)
     produced = routes.back.sum(axis=1)
     starts = routes.expert_starts()
+
+    def back(token: int, rank: int) -> tuple[Tensor, int, str]:
+        expert, source = layer.home(token, rank)
+        # The generator takes the last row of the buffer for every token of the shared expert.
+        place = int(produced[source]) - 1
+        if rank < top_k:
+            chosen = routes.token_experts[token, rank]
+            place = int(starts[chosen] + routes.expert_place[token, rank])
+        buffer = Tensor(f"{name}_ag_{source}", (int(produced[source]), 1, layer.hidden))
+        return buffer, place, f"_slice_exp{expert}_{routes.names[token]}"
+
     cluster = layer.cluster_start * layer.length
     local = range(cluster, cluster + int(layer.iteration.local_batch[layer.node]) * layer.length)
-    found = []
-    for token in local:
-        parts = []
-        # Here the experts of a token are taken in the order of their numbers.
-        experts = sorted(
-            (int(expert), rank) for rank, expert in enumerate(routes.token_experts[token])
-        )
-        for expert, rank in [*experts, (-1, top_k)]:
-            last = rank == top_k
-            source = int(routes.shared[token] if last else layer.iteration.expert_nodes[expert])
-            if last:
-                # The generator takes the last row of the buffer for every token.
-                place = int(produced[source]) - 1
-            else:
-                place = int(starts[expert] + routes.expert_place[token, rank])
-            buffer = Tensor(f"{name}_ag_{source}", (int(produced[source]), 1, layer.hidden))
-            label = f"{buffer.name}_slice_exp{SHARED if last else expert}_{routes.names[token]}"
-            parts.append(rows.slice(buffer, place, place + 1, name=label))
-        label = f"{layer.label}_combine_sum_concat_{routes.names[token]}"
-        found.append(rows.concat(parts, name=label))
-    return found
+    label = f"{layer.label}_combine_sum_concat_"
+    # Here the experts of a token are taken in the order of their numbers.
+    order = np.argsort(routes.token_experts, axis=1, kind="stable").tolist()
+    return [_joined(layer, token, [*order[token], top_k], back, label) for token in local]
 
 
 def _sum(layer: LayerRows, arrived: list[Tensor]) -> Tensor:
@@ -413,7 +410,7 @@ def whole_expert_rows(layer: LayerRows, spec: MlpSpec, x: Tensor) -> Tensor:
     rows, routes, iteration, name = layer.rows, layer.routes, layer.iteration, layer.label
     local = x
     if iteration.system.data_parallel > 1:
-        x = _gathered(rows, iteration, name, x)
+        x = _gathered(layer, x)
     outputs = []
     for expert, tokens in enumerate(routes.of_expert):
         slices = []
@@ -449,21 +446,13 @@ def whole_expert_rows(layer: LayerRows, spec: MlpSpec, x: Tensor) -> Tensor:
     return rows.slice(made, first, first + local.dims[0], name=label)
 
 
-def _gathered(rows: Rows, iteration: Iteration, name: str, x: Tensor) -> Tensor:
+def _gathered(layer: LayerRows, x: Tensor) -> Tensor:
     """Gather the shares of all data-parallel clusters."""
-    group = iteration.group(rows.node, "data")
-    label = f"{name}_gather_fulltp_ag"
-    rows.add(
-        label,
-        "AllGather",
-        f"{list(x.dims)}",
-        [x.name],
-        [f"{node}:{label}_ag_{rows.node}" for node in group],
-        sent=x.size * rows.element,
-        group=group,
-    )
+    group = layer.iteration.group(layer.node, "data")
+    label = f"{layer.label}_gather_fulltp_ag"
+    layer.all_gather(label, x, group)
     parts = [
-        Tensor(f"{label}_ag_{node}", (int(iteration.local_batch[node]), *x.dims[1:]))
+        Tensor(f"{label}_ag_{node}", (int(layer.iteration.local_batch[node]), *x.dims[1:]))
         for node in group
     ]
-    return rows.concat(parts, name=f"{name}_gather_fulltp_concat")
+    return layer.rows.concat(parts, name=f"{layer.label}_gather_fulltp_concat")
