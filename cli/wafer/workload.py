@@ -126,8 +126,8 @@ def _write_true(
 ) -> dict[str, float]:
     """Write the true node level of a phase; return totals."""
     from perfmodel.wafer.node_export import write_nodes
-    from perfmodel.wafer.nodes.experts import DRAWN_TOKENS
     from perfmodel.wafer.nodes.rows import QUANTITIES
+    from perfmodel.wafer.nodes.workload import DRAWN_TOKENS
     from perfmodel.wafer.routing import core_routing, write_routing
 
     system = given_system(problem, phase)

@@ -11,7 +11,7 @@ import numpy as np
 
 from perfmodel.model.mlp import MlpSpec
 from perfmodel.wafer.setting import ceiling
-from perfmodel.wafer.twin.routes import Routes, digest
+from perfmodel.wafer.twin.routing import Routes, digest
 from perfmodel.wafer.twin.rows import BlockRows, Rows, Tensor
 from perfmodel.wafer.twin.setting import Iteration
 

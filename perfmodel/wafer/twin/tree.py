@@ -27,7 +27,7 @@ from perfmodel.wafer.routing import RoutedTokens
 from perfmodel.wafer.setting import ceiling
 from perfmodel.wafer.system import bucket_sizes, shared_nodes
 from perfmodel.wafer.twin.experts import LayerRows
-from perfmodel.wafer.twin.routes import Routes
+from perfmodel.wafer.twin.routing import Routes
 from perfmodel.wafer.twin.rows import Rows, Tensor
 from perfmodel.wafer.twin.setting import (
     LM_HEAD,

@@ -8,8 +8,8 @@ import pytest
 
 from perfmodel.model.presets import load_model
 from perfmodel.wafer.nodes.blocks import Result, Shares, all_gather, all_reduce
-from perfmodel.wafer.nodes.experts import ModelBlocks
 from perfmodel.wafer.nodes.rows import Operation, OperationRows
+from perfmodel.wafer.nodes.workload import ModelBlocks
 from perfmodel.wafer.setting import CoreSetting
 from perfmodel.wafer.system import WaferSystem
 

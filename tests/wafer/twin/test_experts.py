@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfmodel.wafer.twin.experts import LayerRows, combine_rows, dispatch_rows
-from perfmodel.wafer.twin.routes import Routes
+from perfmodel.wafer.twin.routing import Routes
 from perfmodel.wafer.twin.rows import Rows, Tensor
 from tests.wafer.twin.examples import ITERATIONS, routed
 
