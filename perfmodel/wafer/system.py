@@ -307,7 +307,7 @@ def expert_ranks(system: WaferSystem, experts: int) -> Integers:
 class SharedBatch:
     """Which node has what part of a batch: a base of what has a `system` and a `batch`.
 
-    Both wafer generators ask it, ours (`perfmodel.wafer.cores.setting`) and the twin of another
+    Both wafer generators ask it, ours (`perfmodel.wafer.setting`) and the twin of another
     (`perfmodel.wafer.twin.setting`).
     """
 

@@ -52,12 +52,12 @@ from perfmodel.training.timeline import pipeline_timeline
 from perfmodel.wafer.cores.attention import AttentionSizes, Part, decode_attention
 from perfmodel.wafer.cores.instructions import bytes_times_links, multicasts
 from perfmodel.wafer.cores.layout import even_layout
-from perfmodel.wafer.cores.node import product
-from perfmodel.wafer.cores.routing import core_routing
-from perfmodel.wafer.cores.setting import CoreSetting
+from perfmodel.wafer.cores.products import product
 from perfmodel.wafer.formats.core_trace import format_pieces
 from perfmodel.wafer.nodes.workload import node_operations
+from perfmodel.wafer.routing import core_routing
 from perfmodel.wafer.search.mapping import search_mapping
+from perfmodel.wafer.setting import CoreSetting
 from perfmodel.wafer.system import WaferSystem
 from perfmodel.wafer.tiles import best_tiles
 from perfmodel.wafer.twin.core_pieces import (

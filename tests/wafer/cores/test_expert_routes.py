@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.wafer.cores.expert_block import expert_routes, node_experts
-from perfmodel.wafer.cores.routing import core_routing
+from perfmodel.wafer.cores.expert_routes import expert_routes, node_experts
+from perfmodel.wafer.routing import core_routing
 from tests.wafer.cores.examples import operations, setting
 
 

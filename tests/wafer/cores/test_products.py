@@ -19,7 +19,7 @@ from perfmodel.wafer.cores.instructions import (
     core_totals,
 )
 from perfmodel.wafer.cores.layout import even_layout, overlaps
-from perfmodel.wafer.cores.node import product
+from perfmodel.wafer.cores.products import product
 from tests.wafer.cores.examples import assert_sound, operations
 
 GRID = (2, 3)

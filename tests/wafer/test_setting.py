@@ -6,7 +6,7 @@ import pytest
 
 from perfmodel import load_model
 from perfmodel.base.errors import ModelError, PerfModelError, StrategyError
-from perfmodel.wafer.cores.setting import CoreSetting, key_starts
+from perfmodel.wafer.setting import CoreSetting, key_starts
 from perfmodel.wafer.system import WaferSystem
 from tests.wafer.cores.examples import LATENT, setting
 

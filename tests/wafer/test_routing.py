@@ -9,8 +9,8 @@ import pytest
 
 from perfmodel.base.errors import DataError
 from perfmodel.model.presets import load_model
-from perfmodel.wafer.cores.routing import core_routing, read_routing, write_routing
-from perfmodel.wafer.cores.setting import CoreSetting
+from perfmodel.wafer.routing import core_routing, read_routing, write_routing
+from perfmodel.wafer.setting import CoreSetting
 from perfmodel.wafer.system import WaferSystem
 from tests.wafer.cores.examples import setting
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from perfmodel.base.files import atomic_path
 from perfmodel.base.memory import check_memory
 from perfmodel.compute.routing import COUNTED, assign, parse_routing
 from perfmodel.compute.token_draws import draw_tokens, draw_weights
-from perfmodel.wafer.cores.setting import CoreSetting
+from perfmodel.wafer.setting import CoreSetting
 
 # Which experts the tokens of every layer go to, read from a file or drawn.
 
@@ -56,8 +55,9 @@ class RoutedTokens:
 
 # Experts of tokens, from a file or drawn: the same for all nodes.
 
-if TYPE_CHECKING:
-    from perfmodel.wafer.cores.program import RoutingOf
+RoutingOf = Callable[[int, int], Integers]
+"""Step and layer -> experts of tokens, shape (sequences, drawn, experts per token): of every token,
+or of some of each sequence that stand for all of it."""
 
 LARGEST = 2**31  # B
 KEY, STEPS = "experts", "steps"

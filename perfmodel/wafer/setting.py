@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
 
 from perfmodel.base.columns import Integers
-from perfmodel.base.errors import ModelError, StrategyError
+from perfmodel.base.errors import ModelError, StrategyError, did_you_mean
 from perfmodel.model.attention import AttentionSpec
 from perfmodel.model.layers import LayerSpec, MlpSpec
 from perfmodel.model.spec import ModelSpec
 from perfmodel.wafer.system import SharedBatch, WaferSystem, bucket_starts
 
+LM_HEAD = "lm_head"
 LARGEST_TOKENS = 2**24
 """Tokens of a pass: the experts of each are held."""
 LARGEST_CORES = 4096
@@ -58,22 +60,31 @@ class CoreSetting(SharedBatch):
                 raise StrategyError(
                     f"key '{key}': a whole number of at least {least}, not {value!r}"
                 )
-        for key, count in (("core_grid", self.system.cores), ("node_grid", self.system.nodes)):
-            if count > LARGEST_CORES:
-                what = "cores of a node" if key == "core_grid" else "nodes"
-                raise StrategyError(f"key '{key}': {count} {what} exceed {LARGEST_CORES}")
         if self.phase not in ("prefill", "decode"):
             raise StrategyError(f"key 'phase': prefill or decode, not '{self.phase}'")
-        if self.batch * self.length > LARGEST_TOKENS:
-            raise StrategyError(
-                f"key 'batch': {self.batch} sequences of {self.length} tokens exceed the "
-                f"{LARGEST_TOKENS} tokens of a pass"
-            )
+        self.check_size()
         self.check_context(self.input_length, "isl")
         if self.model.encoders:
             raise ModelError(f"{self.model.name}: key 'towers': encoders have no core level yet")
         for layer in self.model.layers:
             check_layer(self.model.name, layer)
+
+    def check_size(self) -> None:
+        """Refuse more cores, nodes or tokens than tables are made of.
+
+        Raises
+        ------
+        StrategyError
+        """
+        for key, count in (("core_grid", self.system.cores), ("node_grid", self.system.nodes)):
+            if count > LARGEST_CORES:
+                what = "cores of a node" if key == "core_grid" else "nodes"
+                raise StrategyError(f"key '{key}': {count} {what} exceed {LARGEST_CORES}")
+        if self.batch * self.length > LARGEST_TOKENS:
+            raise StrategyError(
+                f"key 'batch': {self.batch} sequences of {self.length} tokens exceed the "
+                f"{LARGEST_TOKENS} tokens of a pass"
+            )
 
     def check_context(self, tokens: int, key: str) -> None:
         """Refuse a context that is longer than the model's.
@@ -87,6 +98,11 @@ class CoreSetting(SharedBatch):
             raise StrategyError(
                 f"key '{key}': {tokens} tokens exceed the {most} positions of {self.model.name}"
             )
+
+    @property
+    def prefix(self) -> str:
+        """What names of layers begin with."""
+        return self.phase
 
     @property
     def length(self) -> int:
@@ -128,3 +144,26 @@ def key_starts(setting: CoreSetting, keys: int) -> Integers:
     """Return where the keys of each sequence rank begin: pages of one size, the last cut off."""
     count = setting.system.sequence_parallel
     return np.minimum(np.arange(count + 1) * ceiling(keys, count), keys)
+
+
+def layer_names(setting: CoreSetting) -> list[str]:
+    """Return the names of all layers: ``decode0`` …, then ``lm_head``."""
+    return [*(f"{setting.prefix}{at}" for at in range(len(setting.model.layers))), LM_HEAD]
+
+
+def check_layers(setting: CoreSetting, layers: Collection[str] | None) -> frozenset[str]:
+    """Return the layers that are asked for; None for all.
+
+    Raises
+    ------
+    StrategyError
+        A layer that the model has not.
+    """
+    known = layer_names(setting)
+    for name in layers or ():
+        if name not in known:
+            raise StrategyError(
+                f"key 'layers': {setting.model.name} has no '{name}'{did_you_mean(name, known)}; "
+                f"it has {known[0]} to {known[-2]} and {LM_HEAD}"
+            )
+    return frozenset(known if layers is None else layers)
