@@ -123,14 +123,11 @@ ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
         "hwprofiles/schema.py",
     ),
     (
-        "workloads/simulation/test_contention.py",
+        "workloads/simulation/test_plan.py",
         "the event loop of communication that shares ports",
     ): ("kernels/workloads/trace/contention.py",),
     ("compute/test_attention_device.py", "what attention kernels read of a device"): (
         "kernels/attention/device.py",
-    ),
-    ("workloads/schedules/test_schedule.py", "moves of every algorithm, performed there on data"): (
-        "perfmodel/workloads/schedules/moves.py",
     ),
     ("benchmarks", "scripts that measure or draw up tables, run by hand"): (
         "benchmarks/accuracy/aiob.py",
@@ -147,7 +144,7 @@ ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
         "benchmarks/fuzz/fuzz_formats.py",
     ),
 }
-MOST = 60  # may only fall
+MOST = 59  # may only fall
 
 
 def mirror(source: Path) -> str:

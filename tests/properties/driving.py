@@ -68,7 +68,7 @@ from perfmodel.wafer.twin.core_pieces import (
     product_pieces,
 )
 from perfmodel.workloads.formats.astra_text.system import INTER_DIMENSION, INTRA_DIMENSION
-from perfmodel.workloads.schedules.on_links import scheduled_time
+from perfmodel.workloads.schedules.schedule import operation_loads, schedule
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
 from perfmodel.workloads.twins.astra.collective import (
     simulate_collective,
@@ -347,13 +347,9 @@ def topologies(random: np.random.Generator) -> None:
         topology.routes(source, target)
         topology.hops(source, target)
         topology.link_loads(source, target, size)
-        topology.message_time(source, target, size)
-        topology.link_loads_of_matrix(random.uniform(0, 1e6, (count, count)))
-        topology.group_links(range(0, count, 2))
     for name, collective, algorithm in CASES:
-        members = range(8)
-        options = options_of(collective, algorithm)
-        scheduled_time(TOPOLOGIES[name], collective, algorithm, 1e6, members, **options)
+        plan = schedule(collective, algorithm, 8, 1e6, **options_of(collective, algorithm))
+        operation_loads(TOPOLOGIES[name], plan, range(8))
 
 
 def trace_set(random: np.random.Generator) -> TraceSet:

@@ -146,7 +146,7 @@ def write_figures(run: Run, result: Any, output: str) -> None:
 
 def write_tracks(traces: TraceSet, result: Simulation, timeline: str) -> None:
     """Write a timeline for Perfetto."""
-    from perfmodel.workloads.simulation.timeline import write_simulation
+    from perfmodel.workloads.simulation.result import write_simulation
 
     with activity(f"writing {timeline}"):
         written = write_simulation(traces, result, timeline)

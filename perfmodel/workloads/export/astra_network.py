@@ -19,8 +19,7 @@ from perfmodel.workloads.formats.astra.records import (
     uniform_system,
 )
 from perfmodel.workloads.formats.astra.topology import astra_of_topology, digits
-from perfmodel.workloads.links.dimensions import Dimension
-from perfmodel.workloads.links.from_hardware import KIND_OF, NEAREST, near_cube
+from perfmodel.workloads.links.dimensions import KIND_OF, NEAREST, Dimension, near_cube
 from perfmodel.workloads.links.topology import Topology
 
 if TYPE_CHECKING:

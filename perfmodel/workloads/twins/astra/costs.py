@@ -17,11 +17,13 @@ from perfmodel.base.columns import Flags, Floats, Integers
 from perfmodel.base.errors import FormatError, PerfModelError
 from perfmodel.workloads.formats.astra.records import AstraNetwork, AstraSystem
 from perfmodel.workloads.formats.chakra.writing import whole_microseconds
-from perfmodel.workloads.simulation.checks import check_devices, check_involved, check_roofline
 from perfmodel.workloads.simulation.costs import (
     LocalCosts,
     Ports,
     Ring,
+    check_devices,
+    check_involved,
+    check_roofline,
     check_sizes,
     coordinates_slices,
     empty_local,

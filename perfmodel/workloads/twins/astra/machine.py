@@ -344,7 +344,7 @@ class Machine:
 
         Parameters
         ----------
-        plan : perfmodel.workloads.simulation.run.Plan
+        plan : perfmodel.workloads.simulation.plan.Plan
             Every rank is one of its classes.
         graphs, ranks, groups, of_rank, messages
             As in `perfmodel.workloads.simulation.run`.

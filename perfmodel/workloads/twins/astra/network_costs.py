@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING
 
 from perfmodel.base.columns import Flags, Integers
 from perfmodel.workloads.formats.astra.records import AstraNetwork, AstraSystem
-from perfmodel.workloads.simulation.checks import check_devices, check_involved, check_roofline
-from perfmodel.workloads.simulation.costs import coordinates_slices
+from perfmodel.workloads.simulation.costs import (
+    check_devices,
+    check_involved,
+    check_roofline,
+    coordinates_slices,
+)
 from perfmodel.workloads.simulation.hardware_costs import HardwareCosts
 
 if TYPE_CHECKING:
