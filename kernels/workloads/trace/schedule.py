@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.kernels._jit import jit
-from perfmodel.kernels.events import COLUMNS, TIME, WAITING, next_event, schedule
+from perfmodel.kernels.events import COLUMNS, TIME, WAITING, next_event, push, remove, schedule
 from perfmodel.kernels.workloads.astra.ranks import RING_DELAY, ring_ends
 from perfmodel.kernels.workloads.trace.contention import (
     begin_flow,
@@ -23,7 +23,6 @@ from perfmodel.kernels.workloads.trace.contention import (
     new_sharing,
     set_speeds,
 )
-from perfmodel.kernels.workloads.trace.ready import pop_ready, push_ready
 
 # What a node does once it begins.
 INSTANT = 0  # ends at once; what waits for it is looked at when something else ends
@@ -87,7 +86,7 @@ def _set_start(
             owner[first[rank] + node] = rank
             if parents[shared + node] == 0:
                 slot = base + resource[shared + node]
-                push_ready(ready, ready_first[slot], length[slot], node)
+                push(ready[ready_first[slot] :], length[slot], node)
                 length[slot] += 1
 
 
@@ -273,7 +272,7 @@ def run_traces(
                             chosen = slot
                     if chosen < 0:
                         break
-                    pop_ready(ready, ready_first[chosen], length[chosen])
+                    remove(ready[ready_first[chosen] :], length[chosen], 0)
                     length[chosen] -= 1
                     what = offset + best
                     action = role[shared + best]
@@ -329,7 +328,7 @@ def run_traces(
                         schedule(calendar, finish, made, event)
                 for item in range(new):
                     slot = base + resource[shared + fresh[item]]
-                    push_ready(ready, ready_first[slot], length[slot], fresh[item])
+                    push(ready[ready_first[slot] :], length[slot], fresh[item])
                     length[slot] += 1
                 # ASTRA-sim would never look again at a rank that has nothing in flight.
                 if new == 0 or in_flight[rank] > 0:
@@ -378,7 +377,7 @@ def run_traces(
                     waiting[offset + child] -= 1
                     if waiting[offset + child] == 0:
                         slot = rank * resources + resource[shared + child]
-                        push_ready(ready, ready_first[slot], length[slot], child)
+                        push(ready[ready_first[slot] :], length[slot], child)
                         length[slot] += 1
                 scan[to_scan] = rank
                 to_scan += 1

@@ -28,9 +28,7 @@ def scheduled_time(topology, collective, algorithm, size, groups, *, pipelined=F
         part = _part(plan, plan.step == step)
         loads = sum(operation_loads(topology, part, group) for group in groups)
         transfer += topology.load_time(loads)
-        latency += max(
-            _longest(topology, part, group) for group in groups
-        )
+        latency += max(_longest(topology, part, group) for group in groups)
     if pipelined:
         transfer = topology.load_time(
             sum(operation_loads(topology, plan, group) for group in groups)

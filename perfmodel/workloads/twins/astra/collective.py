@@ -187,7 +187,7 @@ def _plan_times(
 ) -> NDArray[np.int64]:
     """Times over the dimensions of the network; members keep step, but not in trees."""
     from perfmodel.kernels.work import kernel_work
-    from perfmodel.kernels.workloads.astra import queue, ranks
+    from perfmodel.kernels.workloads.astra import phase, ranks
 
     dimensions = [
         dimension
@@ -212,7 +212,7 @@ def _plan_times(
             return ranks.double_tree_times(sizes, tree.members, tree.stride, *settings)
     plan = phase_plan(collective, dimensions, system.collective_optimization)
     with kernel_work(chunks=chunks * len(plan)):
-        times = queue.collective_times(SIMULATED.index(collective), sizes, plan, *settings)
+        times = phase.collective_times(SIMULATED.index(collective), sizes, plan, *settings)
     return np.stack([times, times], axis=1)
 
 
@@ -288,7 +288,7 @@ def pair_links(
         `perfmodel.kernels.workloads.astra.phase.message_time`.
     """
     from perfmodel.kernels.work import kernel_work
-    from perfmodel.kernels.workloads.astra.messages import pair_links as kernel
+    from perfmodel.kernels.workloads.astra.ranks import pair_links as kernel
 
     count = len(members)
     latency, bandwidth = np.empty((2, count * (count - 1)))
@@ -377,7 +377,7 @@ def _check_members(network: AstraNetwork, members: Sequence[int]) -> None:
 
 def _check_times(times: NDArray[np.int64], sizes: NDArray[np.int64], system: AstraSystem) -> None:
     """Raise where the simulator gives no time."""
-    from perfmodel.kernels.workloads.astra.queue import NO_CHUNK
+    from perfmodel.kernels.workloads.astra.phase import NO_CHUNK
 
     if times.size == 0 or times.min() >= 0:
         return

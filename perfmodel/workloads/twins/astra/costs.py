@@ -315,7 +315,7 @@ class AstraCosts:
         if self.machine is not None:
             return np.zeros(sizes.size)
         from perfmodel.kernels.work import kernel_work
-        from perfmodel.kernels.workloads.astra import messages as kernel
+        from perfmodel.kernels.workloads.astra import ranks as kernel
 
         table = network_table(self.network)
         with kernel_work(routes=sources.size):

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from perfmodel.base.collectives import SIMULATED
 from perfmodel.base.errors import HardwareError
 from perfmodel.kernels.workloads.astra import phase as astra_phase
-from perfmodel.kernels.workloads.astra.queue import chunk_size_and_count, pipeline_time
+from perfmodel.kernels.workloads.astra.phase import chunk_size_and_count, pipeline_time
 from perfmodel.workloads.twins.astra.collective import (
     ENGINES,
     AstraNetwork,
