@@ -70,17 +70,14 @@ from perfmodel.wafer.twin.core_pieces import (
 from perfmodel.workloads.formats.astra_text.system import INTER_DIMENSION, INTRA_DIMENSION
 from perfmodel.workloads.schedules.schedule import operation_loads, schedule
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
-from perfmodel.workloads.twins.astra.collective import (
-    simulate_collective,
-    simulate_collectives,
-    uniform_system,
-)
+from perfmodel.workloads.twins.astra.collective import simulate_collectives, uniform_system
 from perfmodel.workloads.twins.astra.costs import AstraCosts
 from tests.kernels.pipeline.cases import random_durations
 from tests.kernels.serving import cases as serving
 from tests.kernels.serving.test_passes import linear_tables
 from tests.workloads.schedules.networks import CASES, TOPOLOGIES, nodes, options_of
 from tests.workloads.twins.astra import networks as astra
+from tests.workloads.twins.astra.networks import simulate_collective
 from tests.workloads.twins.astra_text import test_native as astra_text
 
 DEVICES = ("dgx-h100", "dgx-a100", "mi300x-server", "tpu-v5p-pod")

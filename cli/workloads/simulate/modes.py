@@ -54,7 +54,7 @@ def show_modes(run: Run, found: ModeComparison, by: str, as_json: bool) -> None:
 
 def document(found: ModeComparison) -> dict[str, Any]:
     """Return both modes and their differences as JSON has them; times in seconds."""
-    from perfmodel.workloads.twins.astra_text.differences import REASONS, RUN_REASONS
+    from perfmodel.workloads.twins.astra_text.comparison import REASONS, RUN_REASONS
 
     ours, exact = _totals(found)
     physical, native = found.physical, found.native
@@ -146,7 +146,7 @@ def _times(ours: float, exact: float) -> str:
 
 def _explain(title: str, names: list[str]) -> None:
     """Print what names of reasons mean."""
-    from perfmodel.workloads.twins.astra_text.differences import REASONS, RUN_REASONS
+    from perfmodel.workloads.twins.astra_text.comparison import REASONS, RUN_REASONS
 
     if names:
         click.echo(f"\n{heading(title)}")

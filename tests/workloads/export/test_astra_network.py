@@ -17,8 +17,7 @@ from perfmodel.workloads.export.astra_network import (
     peak_rate,
 )
 from perfmodel.workloads.formats.astra.records import AstraNetwork
-from perfmodel.workloads.twins.astra.costs import AstraCosts
-from perfmodel.workloads.twins.astra.network_costs import network_hardware
+from perfmodel.workloads.twins.astra.costs import AstraCosts, network_hardware
 
 DGX = load_hardware("dgx-h100")
 

@@ -31,8 +31,7 @@ from perfmodel.workloads.trace import (
     TraceSet,
 )
 from perfmodel.workloads.twins.astra.collective import AstraNetwork, uniform_system
-from perfmodel.workloads.twins.astra.costs import AstraCosts
-from perfmodel.workloads.twins.astra.network_costs import NetworkCosts
+from perfmodel.workloads.twins.astra.costs import AstraCosts, NetworkCosts
 from tests.workloads.simulation.made import NETWORK, SUM, built, costs, four, refused
 
 WORK = {"num_ops": 10**12, "tensor_size": 10**6}

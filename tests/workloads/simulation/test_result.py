@@ -28,10 +28,7 @@ from perfmodel.workloads.trace import (
     TraceBuilder,
     TraceSet,
 )
-from perfmodel.workloads.twins.astra.collective import (
-    simulate_collective,
-    uniform_system,
-)
+from perfmodel.workloads.twins.astra.collective import uniform_system
 from perfmodel.workloads.twins.astra.costs import AstraCosts
 from tests.cli.workloads.simulate.test_command import step
 from tests.workloads.simulation.made import (
@@ -46,6 +43,7 @@ from tests.workloads.simulation.made import (
     reduce_of,
     ring,
 )
+from tests.workloads.twins.astra.networks import simulate_collective
 
 
 def test_dataset_names_units_of_everything():

@@ -21,11 +21,7 @@ from perfmodel.workloads.trace import (
     TraceBuilder,
     TraceSet,
 )
-from perfmodel.workloads.twins.astra.collective import (
-    AstraNetwork,
-    simulate_collective,
-    uniform_system,
-)
+from perfmodel.workloads.twins.astra.collective import AstraNetwork, uniform_system
 from perfmodel.workloads.twins.astra.costs import AstraCosts
 from tests.workloads.simulation.made import (
     ALL_GATHER,
@@ -41,6 +37,7 @@ from tests.workloads.simulation.made import (
     refused,
     ring,
 )
+from tests.workloads.twins.astra.networks import simulate_collective
 
 
 def test_messages_hold_the_sender_until_they_arrive_and_the_receiver_not_at_all():

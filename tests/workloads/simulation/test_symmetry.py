@@ -16,13 +16,9 @@ from perfmodel.workloads.simulation.result import BY_COLLECTIVE, FIGURES
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.simulation.symmetry import ring_pattern
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
-from perfmodel.workloads.twins.astra.collective import (
-    AstraNetwork,
-    simulate_collective,
-    uniform_system,
-)
-from perfmodel.workloads.twins.astra.costs import AstraCosts
-from perfmodel.workloads.twins.astra.network_costs import NetworkCosts
+from perfmodel.workloads.twins.astra.collective import AstraNetwork, uniform_system
+from perfmodel.workloads.twins.astra.costs import AstraCosts, NetworkCosts
+from tests.workloads.twins.astra.networks import simulate_collective
 
 
 def group(times, members=None, order=None):
