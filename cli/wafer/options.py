@@ -40,9 +40,7 @@ problem_options = stack(
     model_option,
     options_of("wafer.common", "hardware", shell_complete=complete_meshes),
     options_of("wafer.common", "phase", "grid"),
-    *map(
-        _field_option, ("context", "batch", "regions", "collective", "product", "cache_layout")
-    ),
+    *map(_field_option, ("context", "batch", "regions", "collective", "product", "cache_layout")),
     options_of(
         "wafer.common",
         "precision",

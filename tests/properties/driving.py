@@ -68,19 +68,16 @@ from perfmodel.wafer.twin.core_pieces import (
     product_pieces,
 )
 from perfmodel.workloads.formats.astra_text_machine import INTER_DIMENSION, INTRA_DIMENSION
-from perfmodel.workloads.schedules.on_links import scheduled_time
+from perfmodel.workloads.schedules.schedule import operation_loads, schedule
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
-from perfmodel.workloads.twins.astra.collective import (
-    simulate_collective,
-    simulate_collectives,
-    uniform_system,
-)
+from perfmodel.workloads.twins.astra.collective import simulate_collectives, uniform_system
 from perfmodel.workloads.twins.astra.costs import AstraCosts
 from tests.kernels.pipeline.cases import random_durations
 from tests.kernels.serving import cases as serving
 from tests.kernels.serving.test_passes import linear_tables
 from tests.workloads.schedules.networks import CASES, TOPOLOGIES, nodes, options_of
 from tests.workloads.twins.astra import networks as astra
+from tests.workloads.twins.astra.networks import simulate_collective
 from tests.workloads.twins.astra_text import test_native as astra_text
 
 DEVICES = ("dgx-h100", "dgx-a100", "mi300x-server", "tpu-v5p-pod")
@@ -347,13 +344,9 @@ def topologies(random: np.random.Generator) -> None:
         topology.routes(source, target)
         topology.hops(source, target)
         topology.link_loads(source, target, size)
-        topology.message_time(source, target, size)
-        topology.link_loads_of_matrix(random.uniform(0, 1e6, (count, count)))
-        topology.group_links(range(0, count, 2))
     for name, collective, algorithm in CASES:
-        members = range(8)
-        options = options_of(collective, algorithm)
-        scheduled_time(TOPOLOGIES[name], collective, algorithm, 1e6, members, **options)
+        plan = schedule(collective, algorithm, 8, 1e6, **options_of(collective, algorithm))
+        operation_loads(TOPOLOGIES[name], plan, range(8))
 
 
 def trace_set(random: np.random.Generator) -> TraceSet:

@@ -40,8 +40,7 @@ from perfmodel.workloads.formats.astra_machine import (
     uniform_system,
 )
 from perfmodel.workloads.formats.chakra.files import groups_file, write_traces
-from perfmodel.workloads.links.dimensions import Dimension
-from perfmodel.workloads.links.from_hardware import KIND_OF, NEAREST, near_cube
+from perfmodel.workloads.links.dimensions import KIND_OF, NEAREST, Dimension, near_cube
 from perfmodel.workloads.links.topology import Topology
 from perfmodel.workloads.simulation.costs import node_text
 from perfmodel.workloads.trace import COMPUTE, TraceSet

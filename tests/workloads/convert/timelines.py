@@ -6,14 +6,11 @@ from perfmodel.workloads.convert.pytorch import PAUSE_NAME
 from perfmodel.workloads.simulation.hardware_costs import HardwareCosts
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import PAUSE, TraceSet
-from perfmodel.workloads.twins.astra.collective import (
-    AstraNetwork,
-    simulate_collective,
-    uniform_system,
-)
+from perfmodel.workloads.twins.astra.collective import AstraNetwork, uniform_system
 from perfmodel.workloads.twins.astra.costs import AstraCosts
 from tests.workloads.formats import made_pytorch
 from tests.workloads.formats.made_pytorch import parse_host_trace, parse_kineto
+from tests.workloads.twins.astra.networks import simulate_collective
 
 SIZE = 2**23  # B
 ELEMENTS = SIZE // 2  # of two bytes

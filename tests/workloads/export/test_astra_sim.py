@@ -28,8 +28,7 @@ from perfmodel.workloads.formats.astra_machine import AstraNetwork
 from perfmodel.workloads.formats.chakra.files import read_traces
 from perfmodel.workloads.formats.chakra.schema import messages
 from perfmodel.workloads.simulation.run import simulate
-from perfmodel.workloads.twins.astra.costs import AstraCosts
-from perfmodel.workloads.twins.astra.network_costs import network_hardware
+from perfmodel.workloads.twins.astra.costs import AstraCosts, network_hardware
 from perfmodel.workloads.twins.astra.versions import VERSIONS
 from perfmodel.workloads.twins.stage.arguments import StageArguments
 from perfmodel.workloads.twins.stage.traces import stage_traces

@@ -166,7 +166,7 @@ class PhysicalNetwork:
     ) -> Floats:
         """Return times of collectives on one dimension after another, in pieces."""
         from perfmodel.kernels.work import kernel_work
-        from perfmodel.kernels.workloads.astra import queue as kernel
+        from perfmodel.kernels.workloads.astra import phase as kernel
 
         steps = _steps(kind, len(dimensions))
         parts = sizes / PIECES[:, None]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
-from tests.workloads.links.networks import MESH, RAILS, loads_by_link, network, one, topologies
+from tests.workloads.links.networks import MESH, loads_by_link, network, one, topologies
 
 
 def test_mesh_routes_go_along_x_first():
@@ -40,17 +40,6 @@ def test_ring_goes_the_shorter_way_and_ties_clockwise():
     assert ring.route(4, 1).tolist() == [4, 5, 0, 1]
 
 
-def test_groups_that_lie_apart_share_no_link():
-    first, second = MESH.group_links([0, 1, 2, 3]), MESH.group_links([4, 5, 6, 7])
-    assert first.size == second.size == 6
-    assert not set(first) & set(second)
-    # Columns cross no row.
-    assert not set(first) & set(MESH.group_links([0, 4, 8, 12]))
-    # Rail groups of two nodes: two links up and two down each.
-    assert RAILS.group_links([0, 8]).size == 4
-    assert RAILS.group_links([5]).size == 0
-
-
 @given(topologies(), st.integers(0, 2**31))
 def test_routes_are_connected_and_as_long_as_said(topology, seed):
     draw = np.random.default_rng(seed)
@@ -74,9 +63,6 @@ def test_bytes_are_conserved_over_links(topology, seed):
     sizes = draw.random(50)
     loads = topology.link_loads(sources, targets, sizes)
     assert loads.sum() == pytest.approx((sizes * topology.hops(sources, targets)).sum())
-    matrix = np.zeros((count, count))
-    np.add.at(matrix, (sources, targets), sizes)
-    assert topology.link_loads_of_matrix(matrix) == pytest.approx(loads)
     # What leaves a device is what it sends plus what it passes on.
     balance = np.zeros(topology.vertex_count)
     np.add.at(balance, topology.link_source, loads)

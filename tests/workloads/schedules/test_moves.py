@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from perfmodel.workloads.schedules.moves import tree_parents
 from perfmodel.workloads.schedules.schedule import schedule
-from perfmodel.workloads.schedules.trees import tree_parents
 
 SIZE = 5040.0
 

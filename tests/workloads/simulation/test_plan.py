@@ -21,7 +21,7 @@ from perfmodel.workloads.simulation.hardware_costs import HardwareCosts
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
 from perfmodel.workloads.twins.astra.collective import AstraNetwork, uniform_system
-from perfmodel.workloads.twins.astra.network_costs import network_hardware
+from perfmodel.workloads.twins.astra.costs import network_hardware
 
 MIB, GIB = 2**20, 2**30
 ALL_REDUCE, ALL_GATHER, ALL_TO_ALL = map(TRACED.index, ("all_reduce", "all_gather", "all_to_all"))

@@ -6,8 +6,8 @@ import pytest
 
 from perfmodel.workloads.formats.astra_machine import AstraNetwork
 from perfmodel.workloads.trace import TraceBuilder
-from perfmodel.workloads.twins.astra.endings import NO_FIGURES
-from perfmodel.workloads.twins.astra.stops_of_files import missing_parent
+from perfmodel.workloads.twins.astra.stops import missing_parent
+from perfmodel.workloads.twins.astra.versions import NO_FIGURES
 from tests.workloads.simulation.made import micros
 from tests.workloads.twins.astra.stop_cases import end, everywhere, good, only, stops
 

@@ -9,8 +9,8 @@ from perfmodel.network.collectives import collective_times
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
 from perfmodel.workloads.twins.astra.collective import AstraNetwork, uniform_system
-from perfmodel.workloads.twins.astra.network_costs import NetworkCosts, network_hardware
-from tests.workloads.simulation.priced import ALL_REDUCE, MIB, of_kind
+from perfmodel.workloads.twins.astra.costs import NetworkCosts, network_hardware
+from tests.workloads.simulation.made import ALL_REDUCE, MIB, of_kind
 
 
 def test_ring_of_a_network_file_costs_its_bytes_and_hops():

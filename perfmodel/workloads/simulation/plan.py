@@ -1,4 +1,4 @@
-"""Which communication shares which ports: what `kernels.trace.contention` is told.
+"""What the event loop is told: one rank of each class, collectives and ports numbered.
 
 A device has one port into every level of the network, with the bandwidth that the profile's
 network model gives a device there, oversubscription included: shared uplinks are thereby
@@ -9,17 +9,149 @@ connections), these are a port of their own within the whole one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfmodel.base.columns import Floats, Integers
+from perfmodel.workloads.simulation.costs import Costs
 from perfmodel.workloads.simulation.graph import Graph, Rank
 from perfmodel.workloads.simulation.meetings import Group, Messages
+from perfmodel.workloads.simulation.symmetry import RingColumns, met_by, ring_pattern
 
 if TYPE_CHECKING:
     from perfmodel.kernels.workloads.trace.contention import Flows
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the kernel runs: one rank of each class.
+
+    Attributes
+    ----------
+    representatives : list of int
+        Rank of each class.
+    first : int64[classes + 1]
+        Where the nodes of each begin in arrays over all of them.
+    arguments : dict of str to array or int
+        Of `kernels.trace.schedule.run_traces`.
+    """
+
+    representatives: list[int]
+    first: Integers
+    arguments: dict[str, Any]
+
+
+def make_plan(
+    graphs: Sequence[Graph],
+    ranks: Sequence[Rank],
+    groups: Sequence[Group],
+    of_rank: Sequence[Sequence[int]],
+    messages: Messages | None,
+    classes: Integers,
+    costs: Costs,
+    by_place: bool = False,
+) -> Plan:
+    """Return what the kernel needs to run the first rank of each class.
+
+    `by_place`: ranks of a class see the same around each ring, so that members may end apart.
+    """
+    representatives = np.unique(classes, return_index=True)[1].tolist()
+    used = sorted({ranks[rank].graph for rank in representatives})
+    static_first = dict(zip(used, _starts([graphs[graph].nodes for graph in used]), strict=False))
+    edges = dict(zip(used, _starts([len(graphs[g].children) for g in used]), strict=False))
+    first = _starts([graphs[ranks[rank].graph].nodes for rank in representatives])
+
+    time = np.zeros(first[-1])
+    partner = np.full(first[-1], -1, np.int64)
+    blocks: dict[bytes, int] = {}
+    instance_time: list[Floats] = []
+    tail: list[Floats] = []
+    rings = RingColumns(by_place)
+    instances = 0
+
+    def node_of(group: Group) -> Callable[[int], Integers]:
+        def nodes_at(place: int) -> Integers:
+            number = classes[group.members[place]]
+            by_slot = graphs[ranks[representatives[number]].graph].by_slot
+            nodes: Integers = first[number] + by_slot[group.slots[place]]
+            return nodes
+
+        return nodes_at
+
+    for number, rank in enumerate(representatives):
+        graph, begin = graphs[ranks[rank].graph], first[number]
+        time[begin : first[number + 1]] = graph.local.times
+        for slot, index in enumerate(of_rank[rank]):
+            group = groups[index]
+            key = group.different + b"|"
+            if by_place and group.ring is not None:
+                key += ring_pattern(group, classes)[0]
+            else:
+                key += met_by(group, classes)
+            if key not in blocks:
+                blocks[key] = instances
+                instances += len(group.times)
+                instance_time.append(group.times)
+                tail.append(np.full(len(group.times), group.tail))
+                rings.add(group, node_of(group))
+            nodes = graph.by_slot[slot]
+            partner[begin + nodes] = blocks[key] + np.arange(len(nodes))
+        if messages is not None:
+            rows = slice(messages.offsets[rank], messages.offsets[rank + 1])
+            nodes = begin + graph.messages
+            partner[nodes] = first[classes[messages.peer_rank[rows]]] + messages.peer_number[rows]
+            time[nodes] = messages.times[rows]
+    meeting = [
+        first[number] + graphs[ranks[rank].graph].collectives
+        for number, rank in enumerate(representatives)
+    ]
+    met = np.concatenate([np.zeros(0, np.int64), *meeting])
+    met = met[np.argsort(partner[met], kind="stable")]
+    instance_first = np.zeros(instances + 1, np.int64)
+    np.cumsum(np.bincount(partner[met], minlength=instances), out=instance_first[1:])
+
+    def joined(name: str) -> Integers:
+        columns = [getattr(graphs[graph], name) for graph in used]
+        return columns[0] if len(columns) == 1 else np.concatenate(columns)
+
+    offsets = [graphs[graph].child_offsets + edges[graph] for graph in used]
+    resource = joined("resource")
+    arguments = {
+        "static_first": np.array([static_first[ranks[r].graph] for r in representatives], np.int64),
+        "first": first,
+        "child_first": np.concatenate([column[:-1] for column in offsets]),
+        "child_end": np.concatenate([column[1:] for column in offsets]),
+        "children": joined("children"),
+        "parents": joined("parents"),
+        "resource": resource,
+        "role": joined("role"),
+        "time": time,
+        "partner": partner,
+        "instance_first": instance_first,
+        "instance_nodes": met,
+        "instance_time": np.concatenate([np.zeros(0), *instance_time]),
+        "tail": np.concatenate([np.zeros(0), *tail]),
+        "rings": rings.columns(),
+        "resources": int(resource.max(initial=0)) + 1,
+        "together": not costs.whole,
+        "flows": no_flows(),
+    }
+    if costs.ports is not None:
+        arguments["flows"] = flows_on_ports(
+            graphs, ranks, groups, of_rank, messages, representatives, first, partner, instances
+        )
+    return Plan(representatives, first, arguments)
+
+
+def _starts(lengths: Sequence[int]) -> Integers:
+    """Return where each of several pieces begins, and where the last one ends."""
+    starts = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=starts[1:])
+    return starts
+
 
 OUT, IN = 0, 1
 WHOLE_PORT = -1

@@ -7,9 +7,9 @@ import pytest
 
 from perfmodel.base.errors import HardwareError
 from perfmodel.workloads.formats.astra_machine import AstraNetwork, uniform_system
-from perfmodel.workloads.twins.astra.collective import simulate_collective
 from perfmodel.workloads.twins.astra.machine import Machine
 from perfmodel.workloads.twins.astra.versions import VERSIONS
+from tests.workloads.twins.astra.networks import simulate_collective
 
 
 def machine(topology, devices, latency=500.0, shared=False, **settings):
