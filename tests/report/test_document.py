@@ -10,8 +10,8 @@ import pytest
 from perfmodel import write_report
 from perfmodel.base.errors import DataError
 from perfmodel.report.document import LARGEST, NothingSelected, document
-from perfmodel.report.packing import unpacked
 from perfmodel.report.page_text import POLICY, page_html, program
+from tests.report.unpacking import unpacked
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,7 @@ KINDS: Mapping[str, Kind] = {
     "breakdown": Kind(f"{_HERE}.bars:breakdown_plot", ("top", "by", "each", "band", *ROWS)),
     "memory": Kind(f"{_HERE}.bars:memory_plot", ("top", "each", "stages", *PICK)),
     "heatmap": Kind(f"{_HERE}.pareto:heatmap_plot", ("x", "y", "value", "log", *ROWS)),
-    "scaling": Kind(f"{_HERE}.scaling:scaling_plot", ROWS),
+    "scaling": Kind(f"{_HERE}.pareto:scaling_plot", ROWS),
     "roofline": Kind(
         f"{_HERE}.roofline:roofline_plot", ("hardware", *PICK), f"{_HERE}.kinds:open_operations"
     ),
