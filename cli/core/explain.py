@@ -79,28 +79,25 @@ def explain_command(
 
 
 def _show_pipeline(found: Projected, as_json: bool) -> None:
-    from perfmodel.cli.shared.tables import pipeline_document, print_pipeline
-    from perfmodel.training.project import framework_of_run
-    from perfmodel.training.stages import pipeline_timeline
+    from perfmodel.analysis.explain import pipeline_of
+    from perfmodel.cli.shared.tables import print_pipeline
 
-    model, grid, hardware, software, row, _ = found
-    run = framework_of_run(software, model, hardware, grid)
-    pipeline = pipeline_timeline(model, grid, hardware, run)
+    pipeline = pipeline_of(*found[:4])
     if as_json:
-        print_json({**projection_header(found), **row, "pipeline": pipeline_document(pipeline)})
+        print_json({**projection_header(found), **found.row, "pipeline": pipeline.to_json_dict()})
         return
     print_title(found)
-    print_pipeline(pipeline, row)
+    print_pipeline(pipeline.stages, pipeline.makespan, found.row)
 
 
 def _explain_memory(found: Projected, as_json: bool) -> None:
     """Print what every stage holds at every moment, and its components at the peak."""
+    from perfmodel.analysis.explain import memory_moments
     from perfmodel.base.units import format_gib
     from perfmodel.cli.shared.tables import print_memory
-    from perfmodel.training.stages import MOMENTS, stage_memories
 
-    spec, grid, device, software, row, _ = found
-    stages = stage_memories(spec, grid, device, software)
+    row = found.row
+    moments, stages = memory_moments(*found[:4])
     if as_json:
         held_by = [
             {
@@ -108,7 +105,7 @@ def _explain_memory(found: Projected, as_json: bool) -> None:
                 "stages": stage.stages,
                 "moments": [
                     {"moment": moment, **dict(zip(MEMORY_COMPONENTS, held.tolist(), strict=True))}
-                    for moment, held in zip(MOMENTS, stage.held, strict=True)
+                    for moment, held in zip(moments, stage.held, strict=True)
                 ],
             }
             for stage in stages
@@ -123,7 +120,7 @@ def _explain_memory(found: Projected, as_json: bool) -> None:
         for name, stage in zip(names, stages, strict=True)
     ]
     lines = []
-    for number, moment in enumerate(MOMENTS):
+    for number, moment in enumerate(moments):
         cells = [
             format_gib(stage.totals[number]) + (" *" if number == stage.totals.argmax() else "")
             for stage in stages

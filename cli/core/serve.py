@@ -22,7 +22,7 @@ from perfmodel.cli.shared.models import say_remarks, served_model_option
 from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import detail, progress, remark
 from perfmodel.cli.shared.workers import check_one, chosen_workers, worker_options
-from perfmodel.serving.fields import LOAD_FIELD_BY_NAME
+from perfmodel.strategy.served_fields import LOAD_FIELD_BY_NAME
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

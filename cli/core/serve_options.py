@@ -24,15 +24,15 @@ from perfmodel.cli.shared.types import (
     Parameter,
     parse_range,
 )
-from perfmodel.serving.fields import (
+from perfmodel.software.engine import ENGINES
+from perfmodel.strategy.fields import StrategyField
+from perfmodel.strategy.served_fields import (
     DEGREES,
     DEPLOYMENT_FIELD_BY_NAME,
     DEPLOYMENT_FIELDS,
     ENGINE_LIMITS,
     LOAD_FIELDS,
 )
-from perfmodel.software.engine import ENGINES
-from perfmodel.strategy.fields import StrategyField
 
 POOL_FIELDS = {DEPLOYMENT_FIELD_BY_NAME[name].option: name for name in (*DEGREES, "workers")}
 """What a pool says, by its spelling -> field."""

@@ -36,6 +36,13 @@ from perfmodel.strategy.single import check_one_strategy
 from perfmodel.training.part_table import price_parts
 from perfmodel.training.project import framework_of_run, project_grid
 from perfmodel.training.schedule import held_parts, recomputed_of, stage_compositions
+from perfmodel.training.stages import (
+    MOMENTS,
+    PipelineTimeline,
+    StageMemory,
+    pipeline_timeline,
+    stage_memories,
+)
 from perfmodel.training.workload import Workload, layer_columns, placement_of
 
 if TYPE_CHECKING:
@@ -155,6 +162,21 @@ def operation_costs(
                 )
             )
     return costs
+
+
+def pipeline_of(
+    model: ModelSpec, grid: StrategyGrid, hardware: Hardware, framework: Framework
+) -> PipelineTimeline:
+    """Return the passes of the pipeline of one strategy, in time."""
+    run = framework_of_run(framework, model, hardware, grid)
+    return pipeline_timeline(model, grid, hardware, run)
+
+
+def memory_moments(
+    model: ModelSpec, grid: StrategyGrid, hardware: Hardware, framework: Framework
+) -> tuple[tuple[str, ...], list[StageMemory]]:
+    """Return the moments of a step, and what the stages of one strategy hold at each."""
+    return MOMENTS, stage_memories(model, grid, hardware, framework)
 
 
 # Components of the step that add up from operations; the others have no operations.

@@ -115,9 +115,9 @@ def _recalled_points(
     from perfmodel.hwprofiles.hardware import hardware_from_dict
     from perfmodel.model.routing import Routing
     from perfmodel.serving.enumerate import deployments_from_rows
-    from perfmodel.serving.fields import DEPLOYMENT_FIELD_BY_NAME, LOAD_FIELD_BY_NAME
     from perfmodel.serving.grid import LoadGrid
     from perfmodel.strategy.grid import columns_from_rows
+    from perfmodel.strategy.served_fields import DEPLOYMENT_FIELD_BY_NAME, LOAD_FIELD_BY_NAME
 
     try:
         found = json.loads(attributes["provenance"])

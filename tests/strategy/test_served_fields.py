@@ -7,7 +7,8 @@ import pytest
 
 from perfmodel import load_grid
 from perfmodel.kernels.serving.variables import ALIASES as METRICS
-from perfmodel.serving.fields import (
+from perfmodel.serving.layouts import LAYOUT_FIELDS
+from perfmodel.strategy.served_fields import (
     ALIASES,
     DEGREES,
     DEPLOYMENT_FIELD_BY_NAME,
@@ -18,7 +19,6 @@ from perfmodel.serving.fields import (
     is_closed_loop,
     is_stated,
 )
-from perfmodel.serving.layouts import LAYOUT_FIELDS
 
 
 def test_names_and_options_are_unique_and_short_ones_mean_no_other_field():
