@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +11,7 @@ import click
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.wings import wing_module
 from perfmodel.cli.core import serve_options as served
-from perfmodel.cli.core.serve_options import ASSUMED, deployment_axes, load_axes
+from perfmodel.cli.core.serve_options import ASSUMED, Question, deployment_axes, load_axes
 from perfmodel.cli.group import EXIT_NOTHING_FITS
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.costs import serving_cost_options, with_costs
@@ -25,71 +24,7 @@ from perfmodel.cli.shared.workers import check_one, chosen_workers, worker_optio
 from perfmodel.strategy.served_fields import LOAD_FIELD_BY_NAME
 
 if TYPE_CHECKING:
-    from perfmodel.hwprofiles import Hardware
-    from perfmodel.model.spec import ModelSpec
-    from perfmodel.serving.grid import DeploymentGrid, LoadGrid
-    from perfmodel.serving.requests import RequestTrace
     from perfmodel.sweeps.workers import Workers
-
-
-@dataclass(frozen=True)
-class Question:
-    """What is projected.
-
-    Attributes
-    ----------
-    model_name : str
-        As it was typed.
-    model : ModelSpec
-    hardware : list of str
-        As they were typed.
-    rows : list of Hardware
-    values : dict of str to list of float
-        Swept values of each row.
-    every, grid : DeploymentGrid
-        All deployments that were asked for, and the possible ones.
-    loads : LoadGrid
-    method : str
-        How points are closed.
-    assumed : dict of str to value
-        Options that nobody gave, with what was taken.
-    settings, reading : mapping
-        Values of ``--set``, and how the model was read.
-    trace : RequestTrace or None
-        What is replayed.
-    clients : sequence of float
-        Requests of the trace that are kept under way; empty where they come by themselves.
-    """
-
-    model_name: str
-    model: ModelSpec
-    hardware: list[str]
-    rows: list[Hardware]
-    values: dict[str, list[float]]
-    every: DeploymentGrid
-    grid: DeploymentGrid
-    loads: LoadGrid
-    method: str
-    assumed: dict[str, Any]
-    settings: Mapping[str, Any]
-    reading: Mapping[str, Any]
-    trace: RequestTrace | None
-    clients: Sequence[float]
-
-    @property
-    def count(self) -> int:
-        """Operating points."""
-        return len(self.grid) * len(self.rows) * len(self.loads)
-
-    @property
-    def is_one(self) -> bool:
-        """Whether one point was asked for."""
-        return self.count == 1 and len(self.every) == 1
-
-    @property
-    def is_phase(self) -> bool:
-        """Whether one phase was asked for, of a static batch."""
-        return self.method in ("prefill", "decode")
 
 
 def load_question(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.cli.core.serve import Question
+from perfmodel.cli.core.serve_options import Question
 from perfmodel.cli.shared.costs import costs_header, print_costs
 from perfmodel.cli.shared.inputs import assumed_text, written
 from perfmodel.cli.shared.models import reading_document, reading_words
