@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from typing import Generic, NamedTuple, TypeVar
 
 from perfmodel.model.attention import AttentionSpec
-from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.layers import MlpSpec
 from perfmodel.wafer.setting import LM_HEAD, CoreSetting, ceiling
 
 ABSORBED, NAIVE, BY_HEADS = "absorbattn", "naiveattn", "attn"

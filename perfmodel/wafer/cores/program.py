@@ -10,7 +10,7 @@ import numpy as np
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.model.attention import AttentionSpec
-from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.layers import MlpSpec
 from perfmodel.wafer.cores.attention import (
     STATISTICS,
     AttentionSizes,

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel._version import __version__
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.memory import check_memory
 from perfmodel.base.provenance import versions
 from perfmodel.base.table import Column, Table, described
+from perfmodel.base.version import __version__
 from perfmodel.kernels.work import expect
-from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.layers import MlpSpec
 from perfmodel.wafer.nodes.blocks import Blocks, Result, Shares, all_gather, all_reduce
 from perfmodel.wafer.nodes.rows import KINDS, QUANTITIES, SIZES, Operation, OperationRows
 from perfmodel.wafer.routing import RoutingOf

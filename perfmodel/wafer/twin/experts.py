@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.layers import MlpSpec
 from perfmodel.wafer.setting import ceiling
 from perfmodel.wafer.twin.routing import Routes, digest
 from perfmodel.wafer.twin.rows import BlockRows, Rows, Tensor

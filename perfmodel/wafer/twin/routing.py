@@ -23,7 +23,7 @@ import numpy as np
 
 from perfmodel.base.columns import Flags, Floats, Integers
 from perfmodel.base.errors import DataError
-from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.layers import MlpSpec
 from perfmodel.wafer.routing import RoutedTokens
 from perfmodel.wafer.twin.setting import Iteration
 

@@ -15,8 +15,7 @@ import numpy as np
 
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import DataError, ModelError, StrategyError, did_you_mean
-from perfmodel.model.layers import LayerSpec
-from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.layers import LayerSpec, MlpSpec
 from perfmodel.model.spec import ModelSpec
 from perfmodel.wafer.routing import RoutedTokens
 from perfmodel.wafer.setting import LM_HEAD, CoreSetting, check_layers, layer_names
