@@ -74,7 +74,7 @@ def test_routing_of_a_file() -> None:
         (["--nodes", "3-1"], "'3-1' is not among the nodes"),
         (["--nodes", "x"], "--nodes: all, or numbers"),
         (["--steps", "10"], "10 is not among steps 0 to 9"),
-        (["--layers", "decode61"], "there is no layer 'decode61'"),
+        (["--layers", "decode61"], "has no 'decode61'"),
         (["--node-grid", "3x3"], "3 x 3 nodes are not the 4"),
         (["--node-grid", "4"], "--node-grid: rows x columns"),
         (["--routing", "two_level"], "the generator does not draw 'two_level'"),
