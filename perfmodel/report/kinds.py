@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from perfmodel.kernels import variables
 from perfmodel.kernels.serving import variables as serving_variables
 from perfmodel.kernels.variables import RATE
-from perfmodel.wafer import variables as wafer_variables
+from perfmodel.wafer import result_subject as wafer_variables
 
 Pairs = tuple[tuple[str, str], ...]
 

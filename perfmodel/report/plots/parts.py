@@ -21,7 +21,7 @@ from perfmodel.base.figures import (
 from perfmodel.kernels import variables
 from perfmodel.kernels.serving import variables as serving_variables
 from perfmodel.store.subject import SERVING, TRAINING
-from perfmodel.wafer import variables as wafer_variables
+from perfmodel.wafer import result_subject as wafer_variables
 from perfmodel.wafer.result_subject import SUBJECT as WAFER
 
 

@@ -14,7 +14,7 @@ from math import prod
 from typing import NamedTuple
 
 from perfmodel.wafer.cores.setting import ceiling
-from perfmodel.wafer.formats.node_tree import GraphNode, NodeOperation
+from perfmodel.wafer.generator_files import GraphNode, NodeOperation
 from perfmodel.wafer.twin.setting import Iteration
 
 

@@ -18,7 +18,7 @@ from perfmodel.base.errors import DataError
 from perfmodel.base.files import TEMPORARIES, user_path
 from perfmodel.wafer.cores.routing import RoutedTokens
 from perfmodel.wafer.cores.setting import ceiling
-from perfmodel.wafer.formats.node_tree import (
+from perfmodel.wafer.generator_files import (
     GRAPH_HEADER,
     TABLE_HEADER,
     node_graph_rows,

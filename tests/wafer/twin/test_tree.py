@@ -14,7 +14,7 @@ from perfmodel.compute.routing_counts import read_counts
 from perfmodel.model.config import read_config
 from perfmodel.model.presets import load_model
 from perfmodel.wafer.cores.routing import RoutedTokens
-from perfmodel.wafer.formats.node_tree import read_node_graph, read_node_table
+from perfmodel.wafer.generator_files import read_node_graph, read_node_table
 from perfmodel.wafer.twin import tree
 from perfmodel.wafer.twin.cores import mapping_order
 from perfmodel.wafer.twin.routing import GeneratorRouting

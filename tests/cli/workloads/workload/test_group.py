@@ -15,7 +15,7 @@ from tests.cli.astra_files import ROOFLINE
 from tests.cli.astra_files import SYSTEM as RING_SYSTEM
 from tests.cli.running import assert_one_line, run
 from tests.cli.workloads.workload.files import workload
-from tests.wafer.formats.systems import system_text
+from tests.wafer.systems import system_text
 
 STAGE = shlex.split(
     "--dp 2 --tp 2 --sp 1 --pp 2 --num-stacks 2 --dmodel 64 --dff 128 --head 4 --seq 32 "
