@@ -26,8 +26,7 @@ from perfmodel.base.files import read_json, read_unpacked
 from perfmodel.model.config import read_config
 from perfmodel.model.routing import read_counts
 from perfmodel.model.spec import ModelSpec
-from perfmodel.wafer.formats.node_tree import format_node_graph, format_node_table
-from perfmodel.wafer.formats.system import read_systems
+from perfmodel.wafer.generator_files import format_node_graph, format_node_table, read_systems
 from perfmodel.wafer.routing import RoutedTokens
 from perfmodel.wafer.setting import LM_HEAD
 from perfmodel.wafer.system import WaferSystem

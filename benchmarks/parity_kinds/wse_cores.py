@@ -17,6 +17,7 @@ from parity_kinds.rows import read_rows
 
 from perfmodel.base.errors import FormatError
 from perfmodel.base.files import read_unpacked
+from perfmodel.wafer.core_trace import format_pieces
 from perfmodel.wafer.cores.instructions import (
     ADD,
     ARGUMENTS,
@@ -28,7 +29,6 @@ from perfmodel.wafer.cores.instructions import (
     READ,
     WRITE,
 )
-from perfmodel.wafer.formats.core_trace import format_pieces
 from perfmodel.wafer.routing import RoutedTokens
 from perfmodel.wafer.twin.cores import CoreMapping, NodePieces
 from perfmodel.wafer.twin.setting import Iteration

@@ -17,6 +17,8 @@ from perfmodel.base.files import atomic_path, user_path
 from perfmodel.base.units import format_size
 from perfmodel.model.presets import load_model
 from perfmodel.store.netcdf import read_netcdf
+from perfmodel.wafer.core_columns import CoreColumns
+from perfmodel.wafer.core_trace import FOLDER, CoreTexts, TracePiece, replaced_traces
 from perfmodel.wafer.cores.expert_routes import Routes
 from perfmodel.wafer.cores.instructions import (
     CORE,
@@ -28,8 +30,6 @@ from perfmodel.wafer.cores.instructions import (
 )
 from perfmodel.wafer.cores.products import CoreOperation
 from perfmodel.wafer.cores.program import node_operations
-from perfmodel.wafer.formats.core_columns import CoreColumns
-from perfmodel.wafer.formats.core_trace import FOLDER, CoreTexts, TracePiece, replaced_traces
 from perfmodel.wafer.setting import CoreSetting
 from perfmodel.wafer.system import WaferSystem
 

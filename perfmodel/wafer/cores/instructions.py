@@ -246,9 +246,9 @@ def bytes_times_links(instructions: Instructions, system: WaferSystem) -> int:
         starts = np.concatenate(([0], np.cumsum(counts)))
         places = np.repeat(arguments[cast, 2] - starts[:-1], counts) + np.arange(starts[-1])
         with kernel_work(instructions=int(counts.sum())):
-            from perfmodel.kernels.wafer import trace_blocks
+            from perfmodel.kernels.wafer import tiles
 
-            links = trace_blocks.tree_links(
+            links = tiles.tree_links(
                 np.ascontiguousarray(arguments[cast, 0]),
                 starts,
                 np.ascontiguousarray(destinations[places]),

@@ -26,10 +26,9 @@ import numpy as np
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import DataError, FormatError
 from perfmodel.base.files import shortened
+from perfmodel.wafer.core_trace import TracePiece
 from perfmodel.wafer.cores.instructions import BARRIER, build
-from perfmodel.wafer.formats.core_trace import TracePiece
-from perfmodel.wafer.formats.node_tree import GraphNode, NodeOperation, shapes
-from perfmodel.wafer.formats.system import Tiling
+from perfmodel.wafer.generator_files import GraphNode, NodeOperation, Tiling, shapes
 from perfmodel.wafer.twin import layouts
 from perfmodel.wafer.twin.core_lines import (
     DEFAULT_TILING,

@@ -18,14 +18,14 @@ from perfmodel.base.errors import DataError, FormatError
 from perfmodel.base.files import shortened, user_path
 from perfmodel.model.routing import read_counts
 from perfmodel.model.spec import ModelSpec
-from perfmodel.wafer.formats.core_trace import write_core_traces
-from perfmodel.wafer.formats.node_tree import (
+from perfmodel.wafer.core_trace import write_core_traces
+from perfmodel.wafer.generator_files import (
     GraphNode,
     NodeOperation,
+    Tiling,
     read_node_graph,
     read_node_table,
 )
-from perfmodel.wafer.formats.system import Tiling
 from perfmodel.wafer.system import WaferSystem
 from perfmodel.wafer.twin.core_lines import DEFAULT_TILING
 from perfmodel.wafer.twin.cores import PASSED_OVER, CoreMapping
@@ -64,7 +64,7 @@ def run_nodes(
     model : ModelSpec
         Of DeepSeek-V3's or Llama's shape.
     systems : dict of str to WaferSystem
-        By phase, as of `perfmodel.wafer.formats.system.read_systems`.
+        By phase, as of `perfmodel.wafer.generator_files.read_systems`.
     batch, prompt, generated : int
         Sequences, tokens that each reads, and tokens that each makes.
     phase : {"decode", "prefill", "both"}

@@ -17,7 +17,7 @@ import numpy as np
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import DataError
 from perfmodel.base.files import TEMPORARIES, user_path
-from perfmodel.wafer.formats.node_tree import (
+from perfmodel.wafer.generator_files import (
     GRAPH_HEADER,
     TABLE_HEADER,
     node_graph_rows,

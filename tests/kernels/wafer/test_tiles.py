@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 
 from perfmodel.kernels.wafer import tiles
+from perfmodel.kernels.wafer.tiles import block_overlaps, tree_links
 from perfmodel.wafer.tiles import lines_of
+from perfmodel.wafer.twin.core_lines import traffic
+from perfmodel.wafer.twin.layouts import fresh
+from tests.wafer.twin.test_layouts import elements
 
 
 @pytest.mark.parametrize("side", [1, 2, 5, 6])
@@ -40,3 +44,68 @@ def test_lines_differ() -> None:
         lines = lines_of(side)
         both = np.hstack([lines.factors, np.where(lines.factors > 1, lines.strides, 0)])
         assert len(np.unique(both, axis=0)) == len(both)
+
+
+def test_overlaps_count_every_element_once() -> None:
+    random = np.random.default_rng(3)
+    rows, columns = np.array([0, 3, 3, 7]), np.array([0, 2, 5, 6])
+    banks = random.integers(0, 4, (3, 3))
+    owner = np.repeat(np.repeat(banks, np.diff(rows), axis=0), np.diff(columns), axis=1)
+    boxes = np.array([[0, 1, 6, 1, 6], [1, 0, 7, 0, 6], [0, 6, 7, 0, 1], [2, 4, 4, 0, 3]])
+    moved = np.zeros((4, 3), np.int64)
+    block_overlaps(rows, columns, banks, boxes, moved)
+    wanted = np.zeros_like(moved)
+    for slot, top, bottom, left, right in boxes:
+        np.add.at(wanted, (owner[top:bottom, left:right].ravel(), slot), 1)
+    assert (moved == wanted).all()
+
+
+@pytest.mark.parametrize(
+    ("to", "links"),
+    [
+        ([0], 0),
+        ([8], 4),
+        ([2, 8], 4),
+        ([2, 6], 2 + 2),
+        ([1, 2, 5, 8, 3], 2 + 2 + 1),
+        ([7, 1], 1 + 2),
+    ],
+)
+def test_links_of_trees_on_three_by_three(to: list[int], links: int) -> None:
+    place = np.arange(9)
+    found = tree_links(np.array([0]), np.array([0, len(to)]), np.array(to), place // 3, place % 3)
+    assert found.tolist() == [links]
+
+
+def test_links_of_a_tree_are_no_more_than_of_single_ways() -> None:
+    random = np.random.default_rng(5)
+    place = np.arange(48)
+    rows, columns = place // 8, place % 8
+    for _ in range(20):
+        to = random.choice(48, 6, replace=False)
+        source = np.array([int(random.integers(48))])
+        tree = int(tree_links(source, np.array([0, 6]), to, rows, columns)[0])
+        alone = abs(rows[to] - rows[source]) + abs(columns[to] - columns[source])
+        assert alone.max() <= tree <= alone.sum()
+
+
+def test_equals_counting_elements():
+    random = np.random.default_rng(3)
+    for _ in range(20):
+        axes = int(random.integers(1, 5))
+        dims = tuple(random.integers(1, 7, axes).tolist())
+        tile = tuple(random.integers(1, 4, axes).tolist())
+        layout = fresh(dims, tile, int(random.integers(5)), int(random.integers(1, 6)))
+        begin = random.integers(0, dims, (4, axes))
+        end = np.minimum(begin + random.integers(1, 4, (4, axes)), dims)
+        boxes = np.stack((begin, end), axis=1)
+        found = traffic(layout, boxes, 2)
+        everything = elements(layout)
+        for at, box in enumerate(boxes):
+            part = everything[tuple(slice(*edges) for edges in box.T)]
+            mine = slice(found.starts[at], found.starts[at + 1])
+            banks, counts = np.unique(part, return_counts=True)
+            order = np.argsort(found.bank[mine])
+            assert found.bank[mine][order].tolist() == banks.tolist()
+            assert found.size[mine][order].tolist() == (2 * counts).tolist()
+            assert found.bank[mine][0] == part.flat[0]

@@ -10,9 +10,9 @@ import pytest
 from perfmodel.base.errors import DataError, FormatError
 from perfmodel.model.config import read_config
 from perfmodel.model.routing import read_counts
+from perfmodel.wafer.core_trace import format_pieces
 from perfmodel.wafer.cores.instructions import GEMM, OPCODE, core_totals
-from perfmodel.wafer.formats.core_trace import format_pieces
-from perfmodel.wafer.formats.node_tree import GraphNode
+from perfmodel.wafer.generator_files import GraphNode
 from perfmodel.wafer.system import WaferSystem
 from perfmodel.wafer.twin.cores import CoreMapping, mapping_order
 from perfmodel.wafer.twin.routing import GeneratorRouting
