@@ -358,7 +358,7 @@ def _widened(layout: Layout, values: int) -> Layout:
     return Layout(layout.rows, layout.columns // values * (values + STATISTICS), layout.banks)
 
 
-def node_operations(
+def core_operations(
     setting: CoreSetting,
     number: int,
     step: int,

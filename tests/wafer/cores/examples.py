@@ -22,7 +22,7 @@ from perfmodel.wafer.cores.instructions import (
     Instructions,
 )
 from perfmodel.wafer.cores.products import CoreOperation
-from perfmodel.wafer.cores.program import node_operations
+from perfmodel.wafer.cores.program import core_operations
 from perfmodel.wafer.routing import core_routing
 from perfmodel.wafer.setting import CoreSetting, check_layers
 from perfmodel.wafer.system import WaferSystem
@@ -83,7 +83,7 @@ def operations(name: str) -> dict[int, tuple[CoreOperation, ...]]:
     routes = Routes(made, core_routing(made, "two_level"))
     layers = check_layers(made, SETTINGS[name][4].split(","))
     return {
-        node: tuple(node_operations(made, node, 1, routes, layers))
+        node: tuple(core_operations(made, node, 1, routes, layers))
         for node in range(made.system.nodes)
     }
 
