@@ -56,6 +56,11 @@ SETTINGS = {
                     expert_exchange="multicast"),
         "decode", 2, "decode3",
     ),
+    "idle cluster": (
+        "mixtral-8x7b",
+        WaferSystem(4, (2, 2), SMALL, data_parallel=2, tensor_parallel=2, expert_parallel=4),
+        "decode", 1, "decode0,lm_head",
+    ),
     "stages": (
         "llama-3-8b",
         WaferSystem(8, (2, 4), SMALL, tensor_parallel=2, sequence_parallel=2, pipeline_parallel=2,
