@@ -367,7 +367,7 @@ def write_cores(
     forms: Sequence[str] = FORMS,
     attributes: dict[str, Any] | None = None,
 ) -> Written:
-    """Write the instructions of cores, in the memory of one operation.
+    """Write the instructions of cores, in the memory of one layer of a node.
 
     Parameters
     ----------
