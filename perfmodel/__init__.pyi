@@ -73,8 +73,8 @@ from perfmodel.sweeps.serving import serve as serve
 from perfmodel.sweeps.several import sweep as sweep
 from perfmodel.sweeps.several import sweep_several as sweep_several
 from perfmodel.sweeps.size import size_deployment as size_deployment
-from perfmodel.wafer.dataset import project_wafer as project_wafer
 from perfmodel.wafer.mappings import wafer_grid as wafer_grid
+from perfmodel.wafer.project import project_wafer as project_wafer
 from perfmodel.workloads.convert.opening import open_traces as open_traces
 from perfmodel.workloads.export.astra_sim import (
     astra_export as astra_export,

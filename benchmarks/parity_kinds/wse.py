@@ -26,15 +26,14 @@ from perfmodel.base.files import read_json, read_unpacked
 from perfmodel.model.config import read_config
 from perfmodel.model.routing import read_counts
 from perfmodel.model.spec import ModelSpec
-from perfmodel.wafer.formats.node_tree import format_node_graph, format_node_table
-from perfmodel.wafer.formats.system import read_systems
+from perfmodel.wafer.generator_files import format_node_graph, format_node_table, read_systems
 from perfmodel.wafer.routing import RoutedTokens
 from perfmodel.wafer.setting import LM_HEAD
 from perfmodel.wafer.system import WaferSystem
 from perfmodel.wafer.twin.cores import layer_of
 from perfmodel.wafer.twin.routing import GeneratorRouting
+from perfmodel.wafer.twin.run import footprints, iteration_rows
 from perfmodel.wafer.twin.setting import Iteration, element_bytes
-from perfmodel.wafer.twin.tree import footprints, iteration_rows
 
 CONFIGURATIONS, NODES = "ref_configs.csv", "ref_nodes.csv.gz"
 TOTALS, ROUTINGS = "ref_totals.csv", "ref_routings_decode10.npz"

@@ -1,4 +1,4 @@
-"""``perfmodel wafer`` on links: collectives over cores, places of nodes, tokens of experts."""
+"""Links of a wafer: collectives over cores, places of nodes, tokens of experts, pictures."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from perfmodel.cli.shared.models import model_option, say_remarks
 from perfmodel.cli.shared.options import options_of
 from perfmodel.cli.shared.printing import activity, heading, print_json, remark, table
 from perfmodel.cli.shared.types import One, Paths
-from perfmodel.cli.wafer.options import complete_meshes
-from perfmodel.cli.wafer.systems import (
+from perfmodel.cli.wafer.options import (
     BYTES,
+    complete_meshes,
     elements_options,
     given_system,
     system_options,
@@ -56,7 +56,6 @@ def collective_command(
     Of an all-reduce over a row: what the busiest core takes [wavelets], the longest way [hops]
     and messages one after the other. One user of the mesh; see docs/meshes.md.
     """
-    from perfmodel.base.units import format_size, format_time
     from perfmodel.hwprofiles import load_mesh
     from perfmodel.kernels.variables import SCHEMA_VERSION
     from perfmodel.kernels.wafer.reduce import ALGORITHMS
@@ -91,7 +90,7 @@ def collective_command(
 # ``perfmodel wafer place``: where the nodes of groups stand on a wafer.
 
 if TYPE_CHECKING:
-    from perfmodel.wafer.search.placement import GroupBytes, Placement
+    from perfmodel.wafer.placement import GroupBytes, Placement
     from perfmodel.wafer.system import WaferSystem
 
 
@@ -126,7 +125,7 @@ def place_command(
       perfmodel wafer place --model llama-3-70b --tp 8 --pp 4 --node-grid 4x8 --batch 16
     """
     from perfmodel.model.presets import load_model
-    from perfmodel.wafer.search.placement import layer_bytes, place_groups
+    from perfmodel.wafer.placement import layer_bytes, place_groups
 
     spec = load_model(model, **reading)
     say_remarks([spec])
@@ -310,3 +309,59 @@ def _cells(found: ExpertTraffic, at: int | None) -> list[str]:
         f"{value(found.straggler_ratio):.2f}",
         "" if at is None else str(found.straggler[at]),
     ]
+
+
+# ``perfmodel plot wafer``: an operation on the nodes, cores and links of a wafer.
+
+
+@click.command("wafer", cls=Command, short_help="Draw an operation on a wafer.")
+@click.argument("workload", metavar="WORKLOAD", type=click.Path())
+@options.options_of("wafer.plot", "step", "operation", "layer", "system", "output")
+@options.json_option
+@options.verbosity_options
+def wafer_command(
+    workload: str,
+    step: str,
+    operation: str,
+    layer: str,
+    system: str | None,
+    output: str,
+    as_json: bool,
+) -> None:
+    """Draw what an operation brings over the links of a wafer, and what each core does.
+
+    WORKLOAD is what 'perfmodel workload cores' wrote, or a folder of the wafer workload
+    generator with 'traces/' in it (then --system). Bytes run along rows, then along columns;
+    colours are logarithmic. The matrix beside it has bytes from node to node.
+
+    \b
+    Examples:
+      perfmodel plot wafer out/ --step decode0 --operation wkv_a -o wkv_a.png
+      perfmodel plot wafer out/ --system system.json --layer decode10 --operation a2a_disp
+    """
+    from perfmodel.base.figures import check_plot
+    from perfmodel.base.files import check_writable
+    from perfmodel.wafer.figures import link_loads, read_drawn, save_wafer
+
+    check_plot(output)
+    check_writable(output)
+    with activity(f"reading {workload}"):
+        drawn = read_drawn(workload, step, operation, layer, system)
+    save_wafer(drawn, output)
+    loads = link_loads(drawn.traffic, drawn.system)
+    if as_json:
+        print_json(
+            {
+                "schema_version": "1",
+                "output": output,
+                "step": step,
+                "operation": operation,
+                "multiply_adds": float(drawn.traffic.macs.sum()),
+                "bytes_between_cores": float(drawn.traffic.sizes.sum()),
+                "byte_hops": loads.hops,
+                "busiest_link_bytes": loads.busiest,
+            }
+        )
+        return
+    remark(f"busiest link {format_size(loads.busiest)}, longest way {loads.longest} links")
+    click.echo(output)

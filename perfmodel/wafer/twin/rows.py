@@ -15,7 +15,7 @@ from math import prod
 from typing import NamedTuple
 
 from perfmodel.model.attention import AttentionSpec
-from perfmodel.wafer.formats.node_tree import GraphNode, NodeOperation
+from perfmodel.wafer.generator_files import GraphNode, NodeOperation
 from perfmodel.wafer.setting import ceiling
 from perfmodel.wafer.twin.setting import Iteration
 from perfmodel.wafer.walk import ABSORBED, BY_HEADS, NAIVE, AttentionShape, Walk

@@ -10,13 +10,13 @@ import pytest
 from perfmodel.base.errors import DataError, FormatError
 from perfmodel.model.config import read_config
 from perfmodel.model.routing import read_counts
+from perfmodel.wafer.core_trace import format_pieces
 from perfmodel.wafer.cores.instructions import GEMM, OPCODE, core_totals
-from perfmodel.wafer.formats.core_trace import format_pieces
-from perfmodel.wafer.formats.node_tree import GraphNode
+from perfmodel.wafer.generator_files import GraphNode
 from perfmodel.wafer.system import WaferSystem
 from perfmodel.wafer.twin.cores import CoreMapping, mapping_order
 from perfmodel.wafer.twin.routing import GeneratorRouting
-from perfmodel.wafer.twin.tree import iteration_rows
+from perfmodel.wafer.twin.run import iteration_rows
 from tests.data import WAFER, needed
 from tests.wafer.twin.examples import ITERATIONS, routed
 from tests.wafer.twin.examples import iteration as iteration_of

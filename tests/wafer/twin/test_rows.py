@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfmodel.wafer.formats.node_tree import GraphNode, NodeOperation
+from perfmodel.wafer.generator_files import GraphNode, NodeOperation
 from perfmodel.wafer.twin.experts import LayerRows
 from perfmodel.wafer.twin.rows import Rows, Tensor
 from tests.wafer.twin.examples import ITERATIONS

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfmodel.wafer.search.mapping import search_mapping
+from perfmodel.wafer.search import search_mapping
 from tests.cli.running import assert_one_line, document, run
 
 ASKED = "wafer --model llama-3-8b --hardware wse-2 --map search --context 2048 --grid 300,360,420"

@@ -6,7 +6,7 @@ import click
 import pytest
 
 from perfmodel.base.errors import FormatError, StrategyError
-from perfmodel.cli.wafer.systems import (
+from perfmodel.cli.wafer.options import (
     WORDS,
     chosen_nodes,
     chosen_steps,
@@ -14,7 +14,7 @@ from perfmodel.cli.wafer.systems import (
     read_grid,
 )
 from perfmodel.wafer.system import WaferSystem
-from tests.wafer.formats.systems import system_text
+from tests.wafer.systems import system_text
 
 
 def options(**given: Any) -> dict[str, Any]:

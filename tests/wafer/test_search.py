@@ -3,14 +3,73 @@
 from __future__ import annotations
 
 import itertools
+from math import inf
 
 import pytest
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.hwprofiles import load_mesh
 from perfmodel.hwprofiles.mesh import MeshHardware
-from perfmodel.wafer.project import project_request, project_wafer
-from perfmodel.wafer.search.mapping import FoundMapping, search_mapping, search_request
+from perfmodel.kernels.wafer.columns import DECODE, PHASES, PREFILL
+from perfmodel.kernels.wafer.products import PRODUCTS
+from perfmodel.kernels.wafer.reduce import ALGORITHMS
+from perfmodel.wafer.project import phase_names, project_request, wafer_table
+from perfmodel.wafer.search import (
+    PRODUCT_ROUTES,
+    SUM_ROUTES,
+    FoundMapping,
+    choices,
+    longest_side,
+    search_mapping,
+    search_request,
+    sides,
+)
+
+
+def test_every_algorithm_has_its_routes() -> None:
+    assert set(SUM_ROUTES) == set(ALGORITHMS)
+    assert set(PRODUCT_ROUTES) == set(PRODUCTS) - {"distance_blind"}
+
+
+def test_routes_limit_what_grows_with_the_row() -> None:
+    """A router of a WSE-2 holds 24 routes; packets with an address (0) need none."""
+    assert longest_side(24, "two_level", "mesh_gemm") == inf
+    assert longest_side(24, "star") == 23
+    assert longest_side(24, "chain", "summa") == 10
+    assert longest_side(4, "two_level") == 0
+    assert longest_side(0, "star", "all_gather") == inf
+
+
+def test_decode_chooses_no_products() -> None:
+    mesh = load_mesh("wse-2")
+    assert len(choices(mesh, DECODE)) == 2 * len(ALGORITHMS)
+    assert len(choices(mesh, PREFILL)) == 2 * len(ALGORITHMS) * len(PRODUCT_ROUTES)
+    some = choices(mesh, PREFILL, collective=("chain",), cache_layout=("row",))
+    assert len(some) == len(PRODUCT_ROUTES)
+    assert len(set(some.collective)) == len(set(some.cache_layout)) == 1
+
+
+def test_routes_may_be_too_few_for_anything() -> None:
+    mesh = load_mesh("wse-2").with_values({"mesh.routes": 2})
+    with pytest.raises(StrategyError, match="has 2 routes a router"):
+        choices(mesh, DECODE, collective=("two_level",))
+
+
+def test_sides_are_those_of_the_mesh() -> None:
+    mesh = load_mesh("wse-2")
+    short, long = sorted((mesh.rows, mesh.columns))
+    assert sides(mesh, "square", None) == list(range(1, short + 1))
+    assert sides(mesh, "rectangle", None)[-1] == long
+    assert sides(mesh, "square", [4, 2, 4]) == [2, 4]
+    with pytest.raises(StrategyError, match=f"sides of 1 to {short} cores"):
+        sides(mesh, "square", [long])
+
+
+def test_phases_are_named() -> None:
+    assert phase_names(["prefill", "decode", "prefill"]) == ("prefill", "decode")
+    assert (PHASES[DECODE], PHASES[PREFILL]) == ("decode", "prefill")
+    with pytest.raises(StrategyError, match="unknown 'decod'; did you mean decode"):
+        phase_names("decod")
 
 
 def small_mesh(sram: float) -> MeshHardware:
@@ -51,7 +110,7 @@ def test_the_best_is_the_least_of_a_sweep() -> None:
     """The same mappings as a sweep of the command line has them."""
     mesh = small_mesh(4e9)
     found = search_mapping("llama-3-8b", mesh, context=64, collective=("chain", "ring"))
-    table = project_wafer(
+    table = wafer_table(
         "llama-3-8b",
         mesh,
         grid=range(1, 5),
@@ -66,7 +125,7 @@ def test_the_best_is_the_least_of_a_sweep() -> None:
 
 def test_a_found_mapping_is_projected_as_it_was_timed() -> None:
     found = search_mapping("llama-3-8b", "wse-2", grid=[300, 360, 420], context=2048)
-    table = project_wafer("llama-3-8b", "wse-2", found.as_grid())
+    table = wafer_table("llama-3-8b", "wse-2", found.as_grid())
     assert table["latency"].values.item() == found.latency
     assert table["fits"].values.item()
     assert table["region_count"].values.item() == found.regions
@@ -111,7 +170,7 @@ def test_ties_go_to_fewer_cores() -> None:
     found = search_mapping("llama-3-8b", small_mesh(4e9), context=64, grid=[4])
     for regions, choice in itertools.product(range(1, found.regions), ("shifted", "row")):
         axes = found.axes() | {"regions": regions, "cache_layout": choice}
-        assert not project_wafer("llama-3-8b", small_mesh(4e9), **axes)["fits"].values.item()
+        assert not wafer_table("llama-3-8b", small_mesh(4e9), **axes)["fits"].values.item()
 
 
 LENGTHS = {"input_length": 1024, "output_length": 32}

@@ -3,7 +3,7 @@
 The lines of an operation of a node follow one another, those of a core in its order. The file
 says of what system, model and tokens they are; it is written part by part.
 
-``traces/<phase>/node_<node>/<step>/core_<core>.csv``; see `perfmodel.wafer.formats.core_trace`.
+``traces/<phase>/node_<node>/<step>/core_<core>.csv``; see `perfmodel.wafer.core_trace`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError, FormatError, PerfModelError, did_you_mean
 from perfmodel.base.files import HDF5, read_unpacked, shortened
+from perfmodel.wafer.core_trace import LARGEST, Instruction, parse_instruction
 from perfmodel.wafer.cores.instructions import (
     COLUMNS,
     COPY,
@@ -33,7 +34,6 @@ from perfmodel.wafer.cores.instructions import (
     joined,
     multicasts,
 )
-from perfmodel.wafer.formats.core_trace import LARGEST, Instruction, parse_instruction
 from perfmodel.wafer.system import WaferSystem
 
 # Instructions of cores as a netCDF-4 file: columns of lines, and where each operation's begin.

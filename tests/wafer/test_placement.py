@@ -10,7 +10,7 @@ import pytest
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.model.presets import load_model
-from perfmodel.wafer.search.placement import (
+from perfmodel.wafer.placement import (
     AxisCost,
     GroupBytes,
     _cells,

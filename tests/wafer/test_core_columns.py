@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import DataError, FormatError
-from perfmodel.wafer.cores.instructions import COPY, GEMM, MULTICAST, OPCODE, READ
-from perfmodel.wafer.formats import core_columns
-from perfmodel.wafer.formats.core_columns import (
+from perfmodel.wafer import core_columns
+from perfmodel.wafer.core_columns import (
     CoreColumns,
     plain,
     read_cores,
     read_operation,
     step_folders,
 )
+from perfmodel.wafer.cores.instructions import COPY, GEMM, MULTICAST, OPCODE, READ
 from tests.wafer.cores.examples import LATENT, operations
 
 

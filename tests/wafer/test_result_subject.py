@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from perfmodel.store.results import LARGER_IS_BETTER
-from perfmodel.wafer.variables import OTHER_VARIABLES, ROW_VARIABLES, TIME_COMPONENTS, VARIABLES
+from perfmodel.wafer.result_subject import (
+    OTHER_VARIABLES,
+    ROW_VARIABLES,
+    TIME_COMPONENTS,
+    VARIABLES,
+)
 
 
 def test_what_is_better_when_larger_is_what_queries_rank_by():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from perfmodel.wafer.formats.system import KEYS, WORKLOADS
+from perfmodel.wafer.generator_files import KEYS, WORKLOADS
 from perfmodel.wafer.system import WaferSystem
 
 

@@ -8,6 +8,15 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import DataError, FormatError
+from perfmodel.wafer import core_trace as core_trace_files
+from perfmodel.wafer.core_trace import (
+    TracePiece,
+    format_instruction,
+    format_pieces,
+    parse_core_trace,
+    read_core_trace,
+    write_core_traces,
+)
 from perfmodel.wafer.cores.instructions import (
     ADD,
     BARRIER,
@@ -17,15 +26,6 @@ from perfmodel.wafer.cores.instructions import (
     build,
     joined,
     multicasts,
-)
-from perfmodel.wafer.formats import core_trace as core_trace_files
-from perfmodel.wafer.formats.core_trace import (
-    TracePiece,
-    format_instruction,
-    format_pieces,
-    parse_core_trace,
-    read_core_trace,
-    write_core_traces,
 )
 from tests.data import SHARED, needed
 
