@@ -23,8 +23,8 @@ from parity_kinds.wse_cores import core_groups
 
 from perfmodel.base.errors import DataError, FormatError, PerfModelError
 from perfmodel.base.files import read_json, read_unpacked
-from perfmodel.compute.routing_counts import read_counts
 from perfmodel.model.config import read_config
+from perfmodel.model.routing import read_counts
 from perfmodel.model.spec import ModelSpec
 from perfmodel.wafer.formats.node_tree import format_node_graph, format_node_table
 from perfmodel.wafer.formats.system import read_systems

@@ -39,8 +39,8 @@ from perfmodel.sweeps.workers import PIECES, Workers, cut, in_blocks, whole_work
 if TYPE_CHECKING:
     import xarray as xr
 
-    from perfmodel.compute.routing import Routing
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.model.routing import Routing
     from perfmodel.model.spec import ModelSpec
     from perfmodel.serving.project import Points
     from perfmodel.strategy.fields import StrategyField

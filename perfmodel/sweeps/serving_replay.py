@@ -27,8 +27,8 @@ from perfmodel.sweeps.sweep import hardware_rows
 from perfmodel.sweeps.workers import PIECES, in_blocks
 
 if TYPE_CHECKING:
-    from perfmodel.compute.routing import Routing
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.model.routing import Routing
     from perfmodel.sweeps.workers import Workers
 
 TRIED = 4  # requests, which need all kernels

@@ -25,30 +25,29 @@ from perfmodel.base.collectives import ALGORITHMS, COLLECTIVES
 from perfmodel.base.errors import PerfModelError
 from perfmodel.base.pipelines import SCHEDULE_FACTS, SCHEDULES
 from perfmodel.compute.attention import ragged_attention_time
-from perfmodel.compute.grouped_gemm import even_loads, grouped_gemm_times
-from perfmodel.compute.indexer import indexer_times
-from perfmodel.compute.recurrence import RECURRENCE_PHASES, RECURRENCES, recurrence_times
-from perfmodel.compute.routing import COUNTED, DISTRIBUTIONS, assign, parse_routing, rank_loads
-from perfmodel.compute.sparse_attention import SPARSE_PHASES, sparse_attention_times
-from perfmodel.compute.token_draws import draw_tokens, draw_weights
-from perfmodel.hwprofiles import load_mesh
-from perfmodel.kernels.serving.tables import ROWS
-from perfmodel.kernels.work import kernel_work
-from perfmodel.network.collectives import (
+from perfmodel.compute.collectives import (
     collective_choices,
     link_occupancies,
     serving_all_reduce_times,
 )
-from perfmodel.network.expert_exchange import moe_exchange_times
-from perfmodel.network.table import network_table
+from perfmodel.compute.expected_loads import draw_tokens, draw_weights
+from perfmodel.compute.expert_exchange import moe_exchange_times
+from perfmodel.compute.grouped_gemm import even_loads, grouped_gemm_times
+from perfmodel.compute.network import network_table
+from perfmodel.compute.recurrence import RECURRENCE_PHASES, RECURRENCES, recurrence_times
+from perfmodel.compute.routing import assign, rank_loads
+from perfmodel.compute.sparse_attention import SPARSE_PHASES, indexer_times, sparse_attention_times
+from perfmodel.hwprofiles import load_mesh
+from perfmodel.kernels.serving.tables import ROWS
+from perfmodel.kernels.work import kernel_work
+from perfmodel.model.routing import COUNTED, DISTRIBUTIONS, parse_routing
 from perfmodel.report.timelines.step import step_timeline
 from perfmodel.serving.replay import replay_trace
 from perfmodel.serving.requests import RequestTrace, random_trace
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.fields import MAPPINGS
 from perfmodel.strategy.pipelines import usual_chunks
-from perfmodel.training.stage_memory import stage_memories
-from perfmodel.training.timeline import pipeline_timeline
+from perfmodel.training.stages import pipeline_timeline, stage_memories
 from perfmodel.wafer.cores.attention import AttentionSizes, Part, decode_attention
 from perfmodel.wafer.cores.instructions import bytes_times_links, multicasts
 from perfmodel.wafer.cores.layout import even_layout

@@ -16,7 +16,7 @@ import numpy as np
 
 from perfmodel.base.errors import DataError, FormatError
 from perfmodel.base.files import shortened, user_path
-from perfmodel.compute.routing_counts import read_counts
+from perfmodel.model.routing import read_counts
 from perfmodel.model.spec import ModelSpec
 from perfmodel.wafer.formats.core_trace import write_core_traces
 from perfmodel.wafer.formats.node_tree import (

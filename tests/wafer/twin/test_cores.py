@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import DataError, FormatError
-from perfmodel.compute.routing_counts import read_counts
 from perfmodel.model.config import read_config
+from perfmodel.model.routing import read_counts
 from perfmodel.wafer.cores.instructions import GEMM, OPCODE, core_totals
 from perfmodel.wafer.formats.core_trace import format_pieces
 from perfmodel.wafer.formats.node_tree import GraphNode

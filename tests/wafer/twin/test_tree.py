@@ -10,9 +10,9 @@ import pytest
 
 from perfmodel.base.errors import DataError
 from perfmodel.base.files import read_unpacked
-from perfmodel.compute.routing_counts import read_counts
 from perfmodel.model.config import read_config
 from perfmodel.model.presets import load_model
+from perfmodel.model.routing import read_counts
 from perfmodel.wafer.formats.node_tree import read_node_graph, read_node_table
 from perfmodel.wafer.routing import RoutedTokens
 from perfmodel.wafer.twin import tree

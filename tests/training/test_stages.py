@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfmodel.hwprofiles import load_hardware
-from perfmodel.kernels.variables import MEMORY_COMPONENTS
+from perfmodel.kernels.variables import MEMORY_COMPONENTS, STEP_VARIABLES
 from perfmodel.model.layers import layer_parameters
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import load_framework
@@ -15,8 +15,9 @@ from perfmodel.strategy.single import one_strategy
 from perfmodel.sweeps.sweep import sweep_table
 from perfmodel.training.activations import Scope
 from perfmodel.training.memory import gathered_working
-from perfmodel.training.stage_memory import MOMENTS, stage_memories
-from perfmodel.training.timeline import pipeline_timeline
+from perfmodel.training.project import project_grid
+from perfmodel.training.stages import MOMENTS, pipeline_timeline, stage_memories
+from perfmodel.training.workload import Workload
 from tests.training.gpt import keys_of
 
 STRATEGY = {
@@ -171,3 +172,26 @@ def test_graphs_of_layers_and_eager_code_have_pools_of_their_own():
     assert more[0, idle] == pytest.approx(working, rel=0.1)
     logits = eager.held[0, buffers] + eager.held[0, 3] - eager.held[1, 3]
     assert more[1, idle] == pytest.approx(logits, rel=0.1)
+
+
+@pytest.mark.parametrize("name", ["1f1b", "interleaved", "zb_v", "dualpipe", "hanayo"])
+def test_stages_shown_are_those_projected(h100, name):
+    model = load_model("llama-3.1-8b")
+    run = {"pipeline_parallel": 4, "pipeline_schedule": name}
+    run |= {"global_batch_size": 64, "sequence_length": 2048}
+    grid = one_strategy(model, 8, run)
+    found = pipeline_timeline(model, grid, h100, load_framework("megatron"))
+    assert sum(sum(stage.layers) for stage in found.stages) == 32 * found.pipeline.order.copies
+    for stage in found.stages:
+        whole = stage.busy + stage.sending + stage.waiting
+        assert whole == pytest.approx(found.makespan, rel=1e-9)
+    out = np.empty((len(STEP_VARIABLES), 1))
+    project_grid(Workload(model, grid), h100, load_framework("megatron"), out, threads=1)
+    projected = {item.name: out[i, 0] for i, item in enumerate(STEP_VARIABLES)}
+    most = max(stage.kept for stage in found.stages)
+    assert projected["memory_activations"] <= most * (1 + 1e-9)
+    busy = max(stage.busy for stage in found.stages)
+    shown = ("forward_time", "backward_time", "recompute_time", "tensor_parallel_exposed")
+    work = sum(projected[part] for part in (*shown, "host_time"))
+    overhead = h100.calibrated("host", "step_overhead")
+    assert busy == pytest.approx(work - overhead, rel=1e-9)

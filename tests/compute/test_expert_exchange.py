@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import HardwareError, StrategyError
+from perfmodel.compute.expert_exchange import CONSTANTS, MODES, PHASES, moe_exchange_times
 from perfmodel.hwprofiles import list_hardware, load_hardware
-from perfmodel.network.expert_exchange import CONSTANTS, MODES, PHASES, moe_exchange_times
 
 
 @pytest.fixture(scope="module")

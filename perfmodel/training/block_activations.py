@@ -1,16 +1,26 @@
-"""What attention and short convolutions keep for their backward pass.
+"""What the blocks of a layer keep for their backward pass: attention, states, feed-forward.
 
-Shape letters: T tokens on one device, a query heads, g key-value heads, d and v head dimensions
-of keys and values.
+Kernels of mixers with a state bring autograd functions of their own, which keep inputs and outputs
+and compute states again (`perfmodel.compute.recurrence.recurrence_saved_bytes`, with the sources);
+what stands around the kernels is here.
+
+Shape letters: T tokens on one device, h hidden size, f width of a feed-forward block; of attention
+a query heads, g key-value heads, d and v head dimensions of keys and values; of a state n heads of
+values, m heads of keys, k and v length of a key and of a value.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from perfmodel.compute.recurrence import recurrence_saved_bytes
 from perfmodel.model.attention import AttentionSpec
-from perfmodel.model.recurrence import ShortConvolutionSpec
+from perfmodel.model.layers import MlpSpec
+from perfmodel.model.recurrence import RecurrenceSpec, ShortConvolutionSpec
 from perfmodel.operations.context_block import ALL_TO_ALL, RING
+from perfmodel.operations.mlp_block import expert_loads, mlp_module
 from perfmodel.operations.operations import Size
 from perfmodel.operations.sparse_block import absorbs_keys
 from perfmodel.training.activations import SINGLE, Inputs, Kept, Modules, Scope
@@ -200,3 +210,171 @@ def convolution_kept(at: Scope, spec: ShortConvolutionSpec) -> Kept:
     channels = at.tokens * spec.channels / at.keys.tensor
     kept = channels * (5 * at.stored + at.inputs) + at.products(spec.extra)
     return Kept(kept, widest=channels * 3 * at.stored)
+
+
+def recurrence_kept(at: Scope, spec: RecurrenceSpec) -> Kept:
+    """Return what one mixer with a state keeps, its norm over the hidden size left out."""
+    saved = recurrence_saved_bytes(
+        spec.kind,
+        heads=at.shard(spec.heads),
+        key_heads=at.shard(spec.key_heads),
+        key_dim=spec.key_dim,
+        value_dim=spec.value_dim,
+        chunk=spec.chunk,
+        element_bytes=at.stored,
+    )
+    around = {
+        "gated_delta": _delta_rule,
+        "kimi_delta": _kimi_delta,
+        "mamba2": _mamba2,
+        "mamba1": _mamba1,
+        "lightning": _lightning,
+    }[spec.kind](at, spec)
+    kept = at.tokens * (saved + around) + at.products(spec.extra)
+    widest = at.tokens * (_read(at, spec) + _inner(at, spec)) * at.stored
+    return Kept(kept, widest=widest)
+
+
+def _inner(at: Scope, spec: RecurrenceSpec) -> Size:
+    """Numbers per token that come out of the recurrence."""
+    return at.shard(spec.heads) * spec.value_dim
+
+
+def _read(at: Scope, spec: RecurrenceSpec) -> Size:
+    """Queries, keys and values per token, which are the channels of a convolution."""
+    return 2 * at.shard(spec.key_heads) * spec.key_dim + _inner(at, spec)
+
+
+def _delta_rule(at: Scope, spec: RecurrenceSpec) -> Size:
+    """Around a delta rule: the convolution's input (causal_conv1d, `CausalConv1dFn`) and the gate.
+
+    The fused norm of the output keeps its input, the gate, and a statistic per head
+    (flash-linear-attention, ``modules/fused_norm_gate.py``). Unfused code keeps input, gate
+    and the gate's activation in single precision, and the output normalised and scaled
+    (transformers, `Qwen3NextRMSNormGated`). The projection behind keeps its input.
+    """
+    inner = _inner(at, spec)
+    convolution = _read(at, spec) * at.stored if spec.conv_kernel else 0.0
+    gated = 2 * inner * at.stored
+    if spec.output_norm and not at.fused:
+        gated = inner * (3 * SINGLE + 2 * at.stored)
+    return convolution + gated + at.shard(spec.heads) * SINGLE + inner * at.inputs
+
+
+def _kimi_delta(at: Scope, spec: RecurrenceSpec) -> Size:
+    """As around the delta rule, and the low ranks of decay and gate."""
+    forget = 0 if spec.full_forget_gate else spec.value_dim
+    return _delta_rule(at, spec) + (forget + spec.gate_rank) * at.inputs
+
+
+def _mamba2(at: Scope, spec: RecurrenceSpec) -> Size:
+    """Around the scan of Mamba-2: a statistic of the norm for every group.
+
+    One function may span convolution, scan, gated norm and output projection, and compute the
+    projection's input again. Where norm and projection stand behind it, both keep their inputs.
+    """
+    statistics = at.shard(spec.key_heads) * SINGLE if spec.output_norm else 0.0
+    if at.framework.fused_mamba_output:
+        return statistics
+    inner = _inner(at, spec)
+    norm = at.norm_input(inner) if spec.output_norm else 0.0
+    return statistics + norm + inner * at.inputs
+
+
+def _mamba1(at: Scope, spec: RecurrenceSpec) -> Size:
+    """Around the scan of Mamba-1.
+
+    One function spans convolution, projections and scan (mamba_ssm,
+    ``ops/selective_scan_interface.py``, `MambaInnerFn`): for the convolved input and the time
+    step, which it computes again, it keeps what the convolution and the projections read. With
+    norms of time step, B and C inside (Jamba) the scan stands alone (`SelectiveScanFn`), and
+    what is around it keeps its inputs.
+    """
+    inner = _inner(at, spec)
+    projected = (spec.time_step_rank + 2 * spec.key_dim) * at.stored
+    kept = inner * at.stored + projected
+    if not spec.inner_norms:
+        return kept - 2 * inner * at.stored
+    return kept + spec.time_step_rank * at.inputs + inner * at.inputs
+
+
+def _lightning(at: Scope, spec: RecurrenceSpec) -> Size:
+    """Around lightning attention: what its activation reads, and the gated norm of the output.
+
+    The output is normalised and multiplied by the sigmoid of a gate (transformers,
+    `MiniMaxLightningAttention`), both factors of which a product keeps.
+    """
+    inner = _inner(at, spec)
+    norm = at.norm_input(inner) if spec.output_norm else 0.0
+    return _read(at, spec) * at.stored + norm + 2 * inner * at.stored + inner * at.inputs
+
+
+def mlp_kept(at: Scope, mlp: MlpSpec, hidden: float) -> Kept:
+    """Return what a feed-forward block keeps, its norm left out.
+
+    One that is repeated whole keeps its input alone, which is counted with the norm.
+    """
+    return _kept(at, mlp, hidden).inside(mlp_module(mlp))
+
+
+def _kept(at: Scope, mlp: MlpSpec, hidden: float) -> Kept:
+    if mlp.kind == "dense":
+        own = mlp.intermediate_size / at.keys.tensor
+        # By operation (`Kept.alternate`): counted through the layer behind the four products of
+        # attention, the gate, not what stands beside it, and the last, ahead of its sum over
+        # tensor ranks; of a plain block the first.
+        odd = own + (hidden if mlp.gated else 0.0)
+        block = _block(at, mlp, at.tokens, own, "activation")
+        return block + Kept(at.products(mlp.extra), alternate=at.tokens * odd * at.stored)
+    inner = at.keys.number("expert_tensor_parallel")
+    _, held = expert_loads(at.framework, mlp, at.keys.number("expert_parallel"))
+    received = at.own * mlp.experts_per_token * inner * held
+    width = float(mlp.latent_size or hidden)
+    routed = _block(at, mlp, received, mlp.expert_intermediate_size / inner, "moe_act")
+    if not at.fused:
+        # Weights of the choice are in single precision and widen what they scale: its gradient,
+        # and those of both factors (transformers, integrations/moe.py).
+        routed = replace(routed, widest=np.maximum(routed.widest, 3 * SINGLE * received * hidden))
+    # Permuted inputs of the experts, their outputs (the router's gradient needs them)
+    # and the router's scores in fp32.
+    kept = received * width * at.inputs + at.own * mlp.experts_per_token * width * at.stored
+    kept = kept + at.own * mlp.experts * 8.0
+    if mlp.latent_size:  # the sum over experts, which leads back to the hidden size
+        kept = kept + at.own * width * at.inputs
+    # By operation what arrives and what comes back is kept; grouped products are not.
+    exchanged = np.where(at.keys.number("expert_parallel") > 1, 2.0 * received * width, 0.0)
+    routed = routed + Kept(
+        kept + at.products(mlp.extra),
+        widest=received * width * at.stored,
+        alternate=exchanged * at.stored,
+        outputs={"save_mlpwo": received * width * at.stored},
+        inputs={
+            (word, ()): received * width * at.inputs for word in ("expert_fc1", "fused_group_mlp")
+        },
+    )
+    if not mlp.shared_intermediate_size:
+        return routed
+    shared_width = mlp.shared_intermediate_size / at.keys.tensor
+    shared = _block(at, mlp, at.tokens, shared_width, "activation")
+    if mlp.shared_expert_gate:  # what the gate scales
+        shared = shared + Kept(at.own * hidden * at.stored)
+    return routed + replace(shared, widest=0.0).inside("shared_experts")
+
+
+def _block(at: Scope, mlp: MlpSpec, rows: Size, width: Size, module: str) -> Kept:
+    """Two products with an activation between: what it reads, and the second one's input.
+
+    Unfused, the activation of a gated block is a factor of a product of its own.
+    """
+    before = rows * width * (2.0 if mlp.gated else 1.0) * at.stored
+    after = rows * width * at.inputs
+    if mlp.gated and not at.fused:
+        after = after + rows * width * at.stored
+    outputs = {"save_mlpwi": before}
+    inputs: Inputs = {}
+    if module == "moe_act":
+        inputs = {(word, ()): before for word in ("moe_act", "fused_group_mlp")}
+        inputs["fused_group_mlp", (module,)] = after
+    return Kept(
+        before + after, {(module,): after}, np.asarray(before), outputs=outputs, inputs=inputs
+    )

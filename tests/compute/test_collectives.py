@@ -9,9 +9,7 @@ import pytest
 
 from perfmodel.base.collectives import ALGORITHMS, ALGORITHMS_OF, PROTOCOLS
 from perfmodel.base.errors import StrategyError
-from perfmodel.hwprofiles import list_hardware, load_hardware
-from perfmodel.kernels.collective.table import link_share
-from perfmodel.network.collectives import (
+from perfmodel.compute.collectives import (
     algorithms_of,
     collective_choices,
     collective_times,
@@ -21,7 +19,9 @@ from perfmodel.network.collectives import (
     overlap_compute_tax,
     serving_all_reduce_times,
 )
-from perfmodel.network.table import network_table
+from perfmodel.compute.network import network_table
+from perfmodel.hwprofiles import list_hardware, load_hardware
+from perfmodel.kernels.collective.table import link_share
 
 GB = 1e9
 

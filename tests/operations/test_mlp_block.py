@@ -1,14 +1,123 @@
-"""Experts of a layer: one product or many, capacities, and where their state is kept."""
+"""The busiest rank of an expert-parallel group."""
+
+from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from perfmodel.base.errors import DataError
 from perfmodel.model.build import moe_model
-from perfmodel.operations.experts_block import SCATTER_FLOP
-from perfmodel.operations.operations import LAYER_KEY_FIELDS, Gemm, LayerKeys, Machine
+from perfmodel.operations.mlp_block import SCATTER_FLOP, busiest_ranks
+from perfmodel.operations.operations import (
+    LAYER_KEY_FIELDS,
+    Communication,
+    Gemm,
+    LayerKeys,
+    Machine,
+    Stream,
+)
 from perfmodel.operations.parts import model_parts, part_operations
 from perfmodel.software.framework import load_framework
+from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.strategy.grid import columns_from_rows
+from perfmodel.sweeps.several import sweep
+from tests.operations.counting import number
+
+
+def test_loads_of_real_routing_are_those_that_were_measured() -> None:
+    """58 layers of DeepSeek-V3 on MMLU, imbalance of 8 to 64 ranks: docs/routing.md."""
+    found = busiest_ranks("two_level", 256, 8, np.array([8.0, 16.0, 32.0, 64.0]))
+    np.testing.assert_allclose(found, [1.285, 1.467, 1.762, 2.324], rtol=0.11)  # five draws
+
+
+def test_balanced_loads_and_single_ranks_wait_for_nobody() -> None:
+    ranks = np.array([1.0, 8.0])
+    np.testing.assert_array_equal(busiest_ranks("balanced", 64, 8, ranks), 1.0)
+    assert busiest_ranks("two_level", 64, 8, ranks)[0] == 1.0
+
+
+def test_more_ranks_wait_longer() -> None:
+    found = busiest_ranks("two_level", 128, 8, np.array([2.0, 4.0, 8.0, 16.0, 32.0]))
+    assert np.all(np.diff(found) > 0.0)
+
+
+def test_a_step_with_real_routing_takes_longer(small_moe) -> None:
+    row = {"expert_parallel": 8, "data_parallel": 8, "sequence_length": 2048}
+    grid = strategies_from_rows(small_moe, 8, [{**row, "global_batch_size": 64}])
+
+    def step(**changes: str) -> float:
+        framework = load_framework("megatron", graph_launch=True, **changes)
+        return float(
+            sweep(small_moe, grid, "dgx-h100", framework=framework, dtype="float64")[
+                "step_time"
+            ].item()
+        )
+
+    assert step(routing="two_level") > step()
+
+
+def test_a_distribution_that_is_none_is_refused() -> None:
+    with pytest.raises(DataError, match="routing"):
+        busiest_ranks("two_levels", 64, 8, np.array([8.0]))
+
+
+def moved(operations, phase):
+    """Bytes of what puts tokens in order, beside the sorting of the choices."""
+    names = ("mlp.repeat", "mlp.permute", "mlp.unpermute", "mlp.weigh")
+    return sum(
+        number(x.bytes_read + x.bytes_written)
+        for x in operations
+        if isinstance(x, Stream) and x.name in names and x.phase == phase
+    )
+
+
+def test_gathers_alone_move_what_is_routed_once_more_each_way():
+    """Repeated rows are written and read on top, and so are results that are still apart."""
+    model = model_of(2)
+    found = {
+        alone: layer(model, load_framework("megatron", gathers_alone=alone), expert_parallel=1)
+        for alone in (False, True)
+    }
+    routed = 4096 * 2 * 1024 * 2.0  # B
+    for phase in ("forward", "backward_input"):
+        fused, apart = moved(found[False], phase), moved(found[True], phase)
+        assert apart - fused >= 4 * routed
+    assert not [x for x in found[False] if x.name == "mlp.order"]
+    assert [x for x in found[True] if x.name == "mlp.order"]
+
+
+def masks(operations):
+    return [x for x in operations if isinstance(x, Gemm) and "permute" in x.name]
+
+
+@pytest.mark.parametrize("capacity", [1.0, 1.25])
+def test_masks_cost_the_square_of_a_sequence(capacity):
+    """Two products forwards, three backwards: of S x (S k c) x h each, in every sequence."""
+    model = model_of(2)
+    framework = load_framework("maxtext", expert_dispatch="einsum", capacity_factor=capacity)
+    found = masks(layer(model, framework, micro_batch_size=3))
+    flops = [number(2 * x.m * x.n * x.k * x.batch) for x in found]
+    assert np.allclose(flops, 3 * 2 * 4096 * (4096 * 2 * capacity) * 1024)
+    assert sorted(x.phase for x in found) == ["backward_input"] * 3 + ["forward"] * 2
+
+
+def test_without_a_capacity_every_expert_takes_every_token():
+    model = model_of(2)
+    found = layer(model, load_framework("maxtext", expert_dispatch="einsum"), micro_batch_size=1)
+    assert not masks(found)
+    up = next(x for x in found if x.name == "mlp.experts_up")
+    assert (number(up.m), number(up.batch)) == (4096, 16)
+
+
+def test_places_travel_and_nothing_is_sorted_or_counted():
+    model = model_of(2)
+    framework = load_framework("maxtext", expert_dispatch="einsum", capacity_factor=1.5)
+    found = [x for x in layer(model, framework, expert_parallel=4) if np.any(x.count)]
+    names = {x.name for x in found}
+    assert not names & {"mlp.sort", "mlp.unsort", "mlp.order", "mlp.dispatch.counts"}
+    exchanges = [x for x in found if isinstance(x, Communication) and x.axis == "expert"]
+    assert {x.name for x in exchanges} == {"mlp.dispatch.all_to_all", "mlp.combine.all_to_all"}
+    assert {number(x.size) for x in exchanges} == {4096 * 2 * 1.5 * 1024 * 2.0}
 
 
 def keys_of(**fields):

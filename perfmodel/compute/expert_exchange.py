@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.base.columns import broadcast
+from perfmodel.base.columns import Column, broadcast
 from perfmodel.base.errors import StrategyError, did_you_mean
 from perfmodel.base.precisions import OPERAND_BYTES
+from perfmodel.compute.collectives import members_per_domain
+from perfmodel.compute.network import is_scale_out
 from perfmodel.hwprofiles import Hardware
-from perfmodel.network.collectives import members_per_domain
-from perfmodel.network.table import is_scale_out
 
 if TYPE_CHECKING:
     from perfmodel.kernels.collective.expert_exchange import ExchangeConstants
@@ -83,6 +83,19 @@ def exchange_constants(
         unit_rate=0.0 if single else constants["exchange_unit_rate"],
         forward_copies=0.0 if single else constants[f"exchange_{phase}_forward_copies"],
     )
+
+
+def places_met(places: Column, top_k: int, experts: float, groups: float, chosen: float) -> Column:
+    """Return the ranks or nodes that a token meets, on average, column by column.
+
+    Takes what `perfmodel.kernels.collective.expert_exchange.distinct_places` does.
+    """
+    from perfmodel.kernels.collective import expert_exchange as kernel
+    from perfmodel.kernels.work import kernel_work
+
+    with kernel_work(exchanges=places.size):
+        met: Column = kernel.distinct_place_counts(places, top_k, experts, groups, chosen)
+    return met
 
 
 def moe_exchange_times(

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from perfmodel.kernels.recurrence import SCAN_OPERATIONS, SELECTIVE_CHUNK
+
 RECURRENCES = ("gated_delta", "kimi_delta", "mamba2", "mamba1", "lightning")
 """Kinds, in the order of the kernels' codes: Gated DeltaNet (arXiv:2412.06464), Kimi Delta
 Attention (arXiv:2510.26692), Mamba-2 SSD (arXiv:2405.21060), the selective scan of Mamba-1
@@ -19,15 +21,6 @@ RECURRENCE_PHASES = ("forward", "backward", "prefill", "decode")
 
 STATE_BYTES = 4.0
 """An element of a state, which all libraries keep in single precision [B]."""
-
-SCAN_OPERATIONS = 9.0
-"""Operations of Mamba-1 per token, channel and element of its state: ``exp(dt A)`` counted as
-one, ``dt A``, ``dt B x`` (2), the recurrence (2) and the sum over the state (2), and the share of
-skip and gate (arXiv:2312.00752, section D, counts 9 B L D N)."""
-
-SELECTIVE_CHUNK = 2048.0
-"""Tokens that a block of Mamba-1's scan walks over at once: 128 threads of 16 tokens
-(state-spaces/mamba ``csrc/selective_scan/selective_scan.cpp``)."""
 
 GRADIENT = 2.0
 """Every product has two gradients of its size."""

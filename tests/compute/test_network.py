@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import HardwareError
-from perfmodel.hwprofiles import load_hardware
-from perfmodel.network.collectives import (
+from perfmodel.compute.collectives import (
     collective_times,
 )
-from perfmodel.network.table import CONSTANTS, network_table
+from perfmodel.compute.network import CONSTANTS, network_table
+from perfmodel.hwprofiles import load_hardware
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from perfmodel.base.collectives import ALGORITHMS, ALGORITHMS_OF, COLLECTIVES, PROTOCOLS
 from perfmodel.base.columns import broadcast
 from perfmodel.base.errors import StrategyError, did_you_mean
-from perfmodel.network.table import is_scale_out, network_table
+from perfmodel.compute.network import is_scale_out, network_table
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
