@@ -39,8 +39,6 @@ from perfmodel.report.document import write_report as write_report
 from perfmodel.report.plots.kinds import plot as plot
 from perfmodel.report.timelines.serving import serving_timeline as serving_timeline
 from perfmodel.report.timelines.step import step_timeline as step_timeline
-from perfmodel.searches.search import search as search
-from perfmodel.searches.size import size_deployment as size_deployment
 from perfmodel.serving.enumerate import (
     load_grid as load_grid,
 )
@@ -70,9 +68,11 @@ from perfmodel.strategy.enumerate import (
 from perfmodel.strategy.enumerate import (
     strategy_grid as strategy_grid,
 )
-from perfmodel.sweeps.kept import sweep as sweep
+from perfmodel.sweeps.search import search as search
 from perfmodel.sweeps.serving import serve as serve
+from perfmodel.sweeps.several import sweep as sweep
 from perfmodel.sweeps.several import sweep_several as sweep_several
+from perfmodel.sweeps.size import size_deployment as size_deployment
 from perfmodel.wafer.dataset import project_wafer as project_wafer
 from perfmodel.wafer.mappings import wafer_grid as wafer_grid
 from perfmodel.workloads.convert.opening import open_traces as open_traces

@@ -14,7 +14,7 @@ import click
 from perfmodel.base.files import read_toml
 from perfmodel.cli.group import Command, CommandGroup, add_commands_of_wings
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.fields import fields_of
+from perfmodel.cli.shared.options import fields_of
 from perfmodel.cli.shared.printing import activity, print_json, remark
 from perfmodel.report.plots.kinds import KINDS
 

@@ -29,7 +29,7 @@ ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
     ("report/test_document.py", "the page that a report is, read there as a browser does"): (
         "perfmodel/report/page_text.py",
     ),
-    ("cli/core/test_completion.py", "what a shell proposes, asked there as a shell asks"): (
+    ("cli/core/test_installation.py", "what a shell proposes, asked there as a shell asks"): (
         "cli/shared/completions.py",
     ),
     ("oracles/test_step.py", "parts of one compiled pass, which is retold there in loops"): (
@@ -81,20 +81,9 @@ ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
         "parts of a generator whose operations equal STAGE's one by one",
     ): ("perfmodel/workloads/twins/stage/blocks.py",),
     (
-        "cli/workloads/simulate/test_command.py",
+        "cli/workloads/test_simulate.py",
         "what `simulate` prints and stores, read where it is asked for",
-    ): (
-        "cli/workloads/simulate/modes.py",
-        "cli/workloads/simulate/output.py",
-    ),
-    (
-        "cli/core/kernel/test_commands.py",
-        "what `kernel` takes and prints, read where it is asked for",
-    ): ("cli/core/kernel/output.py",),
-    (
-        "cli/workloads/topology/test_command.py",
-        "what `topology` prints, read where it is asked for",
-    ): ("cli/workloads/topology/output.py",),
+    ): ("cli/workloads/simulated.py",),
     (
         "workloads/export/test_workload.py",
         "types and data-parallel operations of a projection, added up there",
@@ -102,20 +91,8 @@ ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
         "perfmodel/workloads/export/types.py",
         "perfmodel/workloads/export/data_parallel.py",
     ),
-    (
-        "properties/test_exported_files.py",
-        "lines and nodes of files, read back and added up there",
-    ): (
-        "perfmodel/workloads/export/astra_text.py",
-        "perfmodel/workloads/export/nodes.py",
-        "perfmodel/workloads/export/rows.py",
-    ),
     ("oracles/test_chakra_wire.py", "messages and schema, read there by a decoder of its own"): (
-        "perfmodel/workloads/formats/chakra/messages.py",
         "perfmodel/workloads/formats/chakra/schema.py",
-    ),
-    ("workloads/formats/astra_text/test_text.py", "the words of one format, and their check"): (
-        "perfmodel/workloads/formats/astra_text/words.py",
     ),
     ("hwprofiles/test_loader.py", "what a profile may hold, refused file by file there"): (
         "hwprofiles/build.py",

@@ -59,8 +59,15 @@ from perfmodel.kernels.workloads.astra.transport import (
     launch,
     passes_on,
 )
-from perfmodel.kernels.workloads.trace.ready import pop_ready, push_ready
-from perfmodel.kernels.workloads.trace.schedule import COLLECTIVE, INSTANT, SEND, TIMED, UNLIMITED
+from perfmodel.kernels.workloads.trace.schedule import (
+    COLLECTIVE,
+    INSTANT,
+    SEND,
+    TIMED,
+    UNLIMITED,
+    pop_ready,
+    push_ready,
+)
 
 NOT_YET = -1
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.analysis.recalled import RecalledStrategy, recalled_strategy
 from perfmodel.base.errors import DataError
 from perfmodel.base.figures import GREY, MARKERS, PALETTE
 from perfmodel.base.table import Table
 from perfmodel.report.kinds import SHOWN
-from perfmodel.store.recalled import RecalledStrategy, recalled_strategy
 from perfmodel.store.results import best_rows, column, rows
 from perfmodel.store.subject import SERVING, TRAINING, Subject, subject_of
 

@@ -116,7 +116,7 @@ def drawn_pipeline(table: Table, row: Mapping[str, Any]) -> dict[str, Any] | Non
         every stage [s]; or ``without``, why there is none. None where the results do not say what
         was swept.
     """
-    from perfmodel.store.recalled import recalled_strategy
+    from perfmodel.analysis.recalled import recalled_strategy
 
     stages = int(row["pipeline_parallel"])
     batches = int(row["global_batch_size"]) // int(row["data_parallel"] * row["micro_batch_size"])

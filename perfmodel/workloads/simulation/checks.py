@@ -7,7 +7,7 @@ import numpy as np
 from perfmodel.base.collectives import TRACED
 from perfmodel.base.columns import Flags
 from perfmodel.base.errors import FormatError, HardwareError
-from perfmodel.workloads.formats.astra.records import AstraNetwork, AstraSystem
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, AstraSystem
 from perfmodel.workloads.simulation.costs import node_text
 from perfmodel.workloads.trace import ABSENT, NODE_KINDS, Trace
 

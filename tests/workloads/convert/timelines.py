@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
 from perfmodel.workloads.convert.pytorch import PAUSE_NAME
-from perfmodel.workloads.formats.pytorch.host import parse_host_trace
-from perfmodel.workloads.formats.pytorch.kineto import parse_kineto
 from perfmodel.workloads.simulation.hardware_costs import HardwareCosts
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import PAUSE, TraceSet
@@ -16,6 +12,7 @@ from perfmodel.workloads.twins.astra.collective import (
     uniform_system,
 )
 from perfmodel.workloads.twins.astra.costs import AstraCosts
+from tests.workloads.formats.made_pytorch import parse_host_trace, parse_kineto
 
 SIZE = 2**23  # B
 ELEMENTS = SIZE // 2  # of two bytes
@@ -65,7 +62,7 @@ def collective_keys(name="allreduce", ranks="[0, 1]", size=2):
 
 def trace_of(events, devices=2, rank=0):
     info = {"rank": rank, "world_size": devices}
-    return parse_kineto(json.dumps({"traceEvents": events, "distributedInfo": info}))
+    return parse_kineto({"traceEvents": events, "distributedInfo": info})
 
 
 def node(identifier, name, parent=2, values=(), types=(), rf_id=None, thread=1):
@@ -81,7 +78,7 @@ def node(identifier, name, parent=2, values=(), types=(), rf_id=None, thread=1):
 
 
 def host_of(*nodes):
-    return parse_host_trace(json.dumps({"schema": "1.0.2-chakra.0.0.4", "nodes": list(nodes)}))
+    return parse_host_trace({"schema": "1.0.2-chakra.0.0.4", "nodes": list(nodes)})
 
 
 def comms(identifier, name, sequence, size=2, **other):

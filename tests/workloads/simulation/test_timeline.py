@@ -11,7 +11,7 @@ from perfmodel.hwprofiles import Hardware
 from perfmodel.workloads.simulation.hardware_costs import HardwareCosts
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.simulation.timeline import simulation_tracks, write_simulation
-from tests.cli.workloads.simulate.test_command import step
+from tests.cli.workloads.test_simulate import step
 
 
 def test_every_distinct_rank_has_a_track_per_resource(h100: Hardware) -> None:

@@ -14,7 +14,7 @@ from perfmodel.base.errors import StrategyError
 from perfmodel.base.precisions import ALIASES
 from perfmodel.compute.stream_catalogue import StreamWork, elementwise
 from perfmodel.hwprofiles import Hardware
-from perfmodel.workloads.formats.aicb.aiob import AiobFile, AiobTime
+from perfmodel.workloads.formats.aiob import AiobFile, AiobTime
 from perfmodel.workloads.twins.aicb.arguments import AicbArguments
 from perfmodel.workloads.twins.aicb.computation_regions import (
     FlashAttention,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.workloads.formats.aicb.csv import AicbEvent
+from perfmodel.workloads.formats.aicb_tables import AicbEvent
 from perfmodel.workloads.twins.aicb.arguments import AicbArguments
 from perfmodel.workloads.twins.aicb.csv_events import ELEMENT_SIZE
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from perfmodel.workloads.formats.aicb.csv import AicbEvent
+from perfmodel.workloads.formats.aicb_tables import AicbEvent
 from perfmodel.workloads.twins.aicb.arguments import AicbArguments
 from perfmodel.workloads.twins.aicb.csv_events import ELEMENT_SIZE, ITERATION_END, collective
 from perfmodel.workloads.twins.aicb.deepspeed_model import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 
-from perfmodel.workloads.formats.aicb.aiob import AiobFile
+from perfmodel.workloads.formats.aiob import AiobFile
 from perfmodel.workloads.twins.aicb.arguments import AicbArguments
 
 # Value of `arguments.GENERATORS`: module, function, and whether it takes computation times.

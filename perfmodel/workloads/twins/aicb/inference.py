@@ -9,15 +9,15 @@ Source: aliyun/aicb 23eec3c4, ``workload_generator/SimAI_inference_workload_gene
 
 from __future__ import annotations
 
-from perfmodel.workloads.formats.aicb.aiob import AiobFile
-from perfmodel.workloads.formats.aicb.text import (
+from perfmodel.workloads.formats.aicb_text import (
     NO_COLLECTIVE,
     TRANSFORMER,
     AicbHeader,
     AicbWorkload,
+    aicb_from_columns,
     format_aicb_text,
-    workload_from_columns,
 )
+from perfmodel.workloads.formats.aiob import AiobFile
 from perfmodel.workloads.twins.aicb.arguments import AicbArguments
 from perfmodel.workloads.twins.aicb.inference_model import (
     UNKNOWN_TIME,
@@ -78,7 +78,7 @@ def inference_workload(
         row for layer in range(model.layers) for piece in model.pieces(layer)
         for row in row_of[piece]
     ]  # fmt: skip
-    return workload_from_columns(_header(arguments, model), list(zip(*rows, strict=True)))
+    return aicb_from_columns(_header(arguments, model), list(zip(*rows, strict=True)))
 
 
 def file_name(arguments: AicbArguments) -> str:

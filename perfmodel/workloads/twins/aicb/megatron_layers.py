@@ -14,7 +14,7 @@ Sources: aliyun/aicb 23eec3c4, ``workload_generator/mocked_model/training/Mocked
 
 from __future__ import annotations
 
-from perfmodel.workloads.formats.aicb.csv import AicbEvent, Number, Product, Shape
+from perfmodel.workloads.formats.aicb_tables import AicbEvent, Number, Product, Shape
 from perfmodel.workloads.twins.aicb.arguments import AicbArguments
 from perfmodel.workloads.twins.aicb.csv_events import ELEMENT_SIZE, collective
 from perfmodel.workloads.twins.aicb.parameters import DEEPSEEK

@@ -5,7 +5,7 @@ AICB applies one file to every shape: the times do not change with the model's s
 
 from __future__ import annotations
 
-from perfmodel.workloads.formats.aicb.aiob import AiobFile
+from perfmodel.workloads.formats.aiob import AiobFile
 
 NANOSECONDS = 1000  # per µs, the unit of the file
 # Layers of DeepSeek's attention: timed apart where the file has a section for them, else 0,

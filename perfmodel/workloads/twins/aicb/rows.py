@@ -1,6 +1,6 @@
 """Rows of AICB's training files, as its two dialects have them in common.
 
-A row is a tuple in the order of `perfmodel.workloads.formats.aicb.text.COLUMNS` without placeholder
+A row is a tuple in the order of `perfmodel.workloads.formats.aicb_text.COLUMNS` without placeholder
 and process time, which AICB never changes.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.workloads.formats.aicb.text import (
+from perfmodel.workloads.formats.aicb_text import (
     LARGEST,
     NO_COLLECTIVE,
     TRANSFORMER,

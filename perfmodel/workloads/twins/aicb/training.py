@@ -7,8 +7,8 @@ Source: aicb 23eec3c4, ``workload_generate_aiob`` and ``dump_file`` of
 from __future__ import annotations
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.workloads.formats.aicb.aiob import AiobFile
-from perfmodel.workloads.formats.aicb.text import NO_COLLECTIVE, AicbWorkload, format_aicb_text
+from perfmodel.workloads.formats.aicb_text import NO_COLLECTIVE, AicbWorkload, format_aicb_text
+from perfmodel.workloads.formats.aiob import AiobFile
 from perfmodel.workloads.twins.aicb import rows
 from perfmodel.workloads.twins.aicb.arguments import AicbArguments
 from perfmodel.workloads.twins.aicb.parameters import Layer, Role, layers_of_stage, total_parameters

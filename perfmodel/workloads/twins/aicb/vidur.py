@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from perfmodel.workloads.formats.aicb.aiob import AiobFile
-from perfmodel.workloads.formats.aicb.vidur import VidurPart, format_vidur_csv
+from perfmodel.workloads.formats.aicb_tables import VidurPart, format_vidur_csv
+from perfmodel.workloads.formats.aiob import AiobFile
 from perfmodel.workloads.twins.aicb.arguments import AicbArguments
 from perfmodel.workloads.twins.aicb.inference_model import (
     InferenceModel,

@@ -11,7 +11,7 @@ Source: aicb 23eec3c4, ``workload_generate``, lines 579-838 of
 from __future__ import annotations
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.workloads.formats.aicb.text import NO_COLLECTIVE, AicbWorkload
+from perfmodel.workloads.formats.aicb_text import NO_COLLECTIVE, AicbWorkload
 from perfmodel.workloads.twins.aicb import rows
 from perfmodel.workloads.twins.aicb.arguments import AicbArguments
 from perfmodel.workloads.twins.aicb.parameters import Layer, Role, layers_of_stage, total_parameters

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfmodel.base.errors import HardwareError
-from perfmodel.workloads.formats.astra.records import AstraNetwork, AstraSystem
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, AstraSystem
 from perfmodel.workloads.twins.astra.machine import LATEST, Machine
 
 

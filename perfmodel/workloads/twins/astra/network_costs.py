@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from perfmodel.base.columns import Flags, Integers
-from perfmodel.workloads.formats.astra.records import AstraNetwork, AstraSystem
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, AstraSystem
 from perfmodel.workloads.simulation.checks import check_devices, check_involved, check_roofline
 from perfmodel.workloads.simulation.costs import coordinates_slices
 from perfmodel.workloads.simulation.hardware_costs import HardwareCosts

@@ -10,7 +10,7 @@ network, ends the process with SIGABRT. Asserts are compiled in, as its build sc
 
 from __future__ import annotations
 
-from perfmodel.workloads.formats.astra.records import AstraNetwork, AstraSystem
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, AstraSystem
 from perfmodel.workloads.trace import TraceSet
 from perfmodel.workloads.twins.astra.endings import Stop
 from perfmodel.workloads.twins.astra.stops_of_files import file_stops
@@ -44,12 +44,12 @@ def find_stops(
 
     Examples
     --------
-    >>> from perfmodel.workloads.convert.synthetic import chained_collectives
-    >>> from perfmodel.workloads.formats.astra.records import uniform_system
+    >>> from perfmodel.workloads.convert.synthetic import repeated_collectives
+    >>> from perfmodel.workloads.formats.astra_machine import uniform_system
     >>> from perfmodel.workloads.twins.astra.versions import VERSIONS
     >>> network = AstraNetwork(("Ring",), (4,), (50.0,), (500.0,))
     >>> system = uniform_system(["ring"], endpoint_delay_nanoseconds=0)
-    >>> traces = chained_collectives(4, "all_reduce", 2**20, 1)
+    >>> traces = repeated_collectives(4, "all_reduce", 2**20, 1)
     >>> [stop.kind for stop in find_stops(traces, network, system, VERSIONS["main"])]
     ['aborts']
     """

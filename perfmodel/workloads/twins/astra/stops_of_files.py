@@ -10,7 +10,7 @@ import numpy as np
 from perfmodel.base.collectives import SIMULATED
 from perfmodel.base.columns import Flags, Integers
 from perfmodel.base.units import counted
-from perfmodel.workloads.formats.astra.records import LARGEST_WHOLE, AstraNetwork, AstraSystem
+from perfmodel.workloads.formats.astra_machine import LARGEST_WHOLE, AstraNetwork, AstraSystem
 from perfmodel.workloads.simulation.costs import node_text
 from perfmodel.workloads.trace import Trace, TraceSet
 from perfmodel.workloads.twins.astra.endings import ABORTED, FAILED, LOADING, REFUSED, Stop

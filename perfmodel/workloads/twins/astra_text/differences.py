@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfmodel.workloads.formats.astra_text.network import NativeNetwork
-from perfmodel.workloads.formats.astra_text.system import NativeSystem
+from perfmodel.workloads.formats.astra_text_machine import NativeNetwork, NativeSystem
 from perfmodel.workloads.twins.astra_text.loop import LogicalDimensions
 from perfmodel.workloads.twins.astra_text.physical import Group, PhysicalResult
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.workloads.formats.astra_text.text import (
+from perfmodel.workloads.formats.astra_text import (
     CUSTOMIZED,
     RECOMMENDERS,
     TRANSFORMERS,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import FormatError, StrategyError
-from perfmodel.workloads.formats.astra_text.text import AstraTextWorkload
+from perfmodel.workloads.formats.astra_text import AstraTextWorkload
 from perfmodel.workloads.twins.astra_text.loop import loop_settings
 from perfmodel.workloads.twins.astra_text.stops import reason_to_stop
 

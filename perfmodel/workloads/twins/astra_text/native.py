@@ -10,9 +10,8 @@ Sources: astra-sim, branch ASTRA-sim-1.0 07d5d19 (``workload/Workload.cc``, ``La
 
 from __future__ import annotations
 
-from perfmodel.workloads.formats.astra_text.network import NativeNetwork
-from perfmodel.workloads.formats.astra_text.system import NativeSystem
-from perfmodel.workloads.formats.astra_text.text import AstraTextWorkload
+from perfmodel.workloads.formats.astra_text import AstraTextWorkload
+from perfmodel.workloads.formats.astra_text_machine import NativeNetwork, NativeSystem
 from perfmodel.workloads.twins.astra_text.loop import split_dimensions
 from perfmodel.workloads.twins.astra_text.machine import NativeResult, check_argument, run_machine
 from perfmodel.workloads.twins.astra_text.tables import layers_table, system_table
@@ -62,7 +61,7 @@ def run_native(
 
     Examples
     --------
-    >>> from perfmodel.workloads.formats.astra_text.text import parse_astra_text
+    >>> from perfmodel.workloads.formats.astra_text import parse_astra_text
     >>> text = "MICRO 1 sum -1 5 NONE 0 5 NONE 0 5 ALLREDUCE 1048576 5"
     >>> ring = NativeNetwork(("Ring",), (4,), (2,), (25,), (500,), (0,), (0,), (500,), (370,), (0,))
     >>> system = NativeSystem(("ring",), ("ring",), ("ring",), ("ring",))

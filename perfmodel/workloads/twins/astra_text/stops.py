@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfmodel.workloads.formats.astra_text.text import AstraTextWorkload
+from perfmodel.workloads.formats.astra_text import AstraTextWorkload
 
 PHASES = ("forward", "input-gradient", "weight-gradient")
 

@@ -9,14 +9,14 @@ import numpy as np
 from perfmodel.base.collectives import SIMULATED, WORDS
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import FormatError, HardwareError, StrategyError
-from perfmodel.workloads.formats.astra.records import ALGORITHMS, UNAWARE_TOPOLOGIES
-from perfmodel.workloads.formats.astra_text.network import NativeNetwork
-from perfmodel.workloads.formats.astra_text.system import (
+from perfmodel.workloads.formats.astra_machine import ALGORITHMS, UNAWARE_TOPOLOGIES
+from perfmodel.workloads.formats.astra_text import COLLECTIVES, AstraTextWorkload
+from perfmodel.workloads.formats.astra_text_machine import (
     INTER_DIMENSION,
     INTRA_DIMENSION,
+    NativeNetwork,
     NativeSystem,
 )
-from perfmodel.workloads.formats.astra_text.text import COLLECTIVES, AstraTextWorkload
 from perfmodel.workloads.twins.astra_text.loop import LogicalDimensions, involved_dimensions
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from perfmodel.workloads.formats.astra.records import AstraNetwork, mesh_shape, uniform_system
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, mesh_shape, uniform_system
 from perfmodel.workloads.twins.astra.machine import SHARED, Machine
 
 

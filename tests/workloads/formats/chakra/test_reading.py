@@ -13,10 +13,10 @@ from perfmodel.workloads.formats.chakra.files import (
     parse_trace,
     read_trace,
 )
-from perfmodel.workloads.formats.chakra.messages import serialise
 from perfmodel.workloads.formats.chakra.schema import (
     Attribute,
 )
+from perfmodel.workloads.formats.chakra.writing import serialise
 from perfmodel.workloads.trace import ABSENT, COMPUTE, TraceBuilder, TraceSet
 from tests.workloads.formats.chakra.made import (
     EMPTY_METADATA,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from perfmodel.base.collectives import SIMULATED
 from perfmodel.base.errors import HardwareError
-from perfmodel.workloads.formats.astra.records import AstraNetwork, AstraSystem, uniform_system
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, AstraSystem, uniform_system
 from perfmodel.workloads.twins.astra.collective import simulate_collective
 from perfmodel.workloads.twins.astra.congestion_aware import (
     congestion_aware_run,

@@ -9,8 +9,8 @@ import pytest
 
 from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import DataError, FormatError, HardwareError
-from perfmodel.workloads.formats.astra.network import read_network, read_system
-from perfmodel.workloads.formats.astra.records import AstraNetwork, uniform_system
+from perfmodel.workloads.formats.astra_files import read_network, read_system
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, uniform_system
 from perfmodel.workloads.formats.chakra.files import read_traces
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import COLLECTIVE, RECEIVE, SEND, TraceBuilder, TraceSet

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfmodel.workloads.formats.astra.records import AstraNetwork, uniform_system
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, uniform_system
 from perfmodel.workloads.twins.astra.endings import ALL_FIGURES, NO_FIGURES
 from perfmodel.workloads.twins.astra.stops import find_stops
 from perfmodel.workloads.twins.astra.versions import VERSIONS
