@@ -143,7 +143,7 @@ def _run_astra(
     from perfmodel.store.files import check_results_path
 
     formats = wing_module("perfmodel.workloads.formats.astra_files")
-    astra_grid = wing_module("perfmodel.workloads.twins.astra.grids").astra_grid
+    astra_grid = wing_module("perfmodel.workloads.twins.datasets").astra_grid
     files = formats.read_network(network), formats.read_system(system)
     if output is not None:
         output = check_results_path(output)

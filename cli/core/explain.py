@@ -114,7 +114,7 @@ def explain_command(
 def _show_pipeline(found: Projected, as_json: bool) -> None:
     from perfmodel.cli.shared.tables import pipeline_document, print_pipeline
     from perfmodel.training.project import framework_of_run
-    from perfmodel.training.timeline import pipeline_timeline
+    from perfmodel.training.stages import pipeline_timeline
 
     model, grid, hardware, software, row, _ = found
     run = framework_of_run(software, model, hardware, grid)
@@ -130,7 +130,7 @@ def _explain_memory(found: Projected, as_json: bool) -> None:
     """Print what every stage holds at every moment, and its components at the peak."""
     from perfmodel.base.units import format_gib
     from perfmodel.cli.shared.tables import print_memory
-    from perfmodel.training.stage_memory import MOMENTS, stage_memories
+    from perfmodel.training.stages import MOMENTS, stage_memories
 
     spec, grid, device, software, row, _ = found
     stages = stage_memories(spec, grid, device, software)
@@ -194,9 +194,9 @@ def _print_operations(
     *,
     whole: bool,
 ) -> None:
-    from perfmodel.analysis.explain import OPERATION_COMPONENTS
     from perfmodel.base.units import counted, format_si, format_time
     from perfmodel.cli.shared.tables import print_memory, step_range
+    from perfmodel.kernels.variables import OPERATION_COMPONENTS
 
     step = row["step_time"]
     headers = ["operation", "phase", "shape", "calls", "a call", "adds", "share", "bound", "rate"]

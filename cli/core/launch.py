@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel._version import __version__
 from perfmodel.base.errors import DataError
-from perfmodel.base.options import refuse_unused
+from perfmodel.base.fields import refuse_unused
+from perfmodel.base.version import __version__
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import load_rows, load_software, of_hardware

@@ -24,11 +24,11 @@ from perfmodel.cli.shared.workers import check_one, chosen_workers, worker_optio
 from perfmodel.serving.fields import LOAD_FIELD_BY_NAME
 
 if TYPE_CHECKING:
-    from perfmodel.base.workers import Workers
     from perfmodel.hwprofiles import Hardware
     from perfmodel.model.spec import ModelSpec
     from perfmodel.serving.grid import DeploymentGrid, LoadGrid
     from perfmodel.serving.requests import RequestTrace
+    from perfmodel.sweeps.workers import Workers
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def load_question(
     from perfmodel.model.presets import load_model
     from perfmodel.serving.enumerate import describe_rejected, load_grid, serving_grid
     from perfmodel.serving.grid import joined
-    from perfmodel.serving.request_file import read_requests
+    from perfmodel.serving.requests import read_requests
     from perfmodel.sweeps.serving_replay import trace_loads
 
     loads = load_axes(given)

@@ -169,7 +169,7 @@ def _statuses(table: Table) -> Counter[str]:
 
 def _rejected(question: Question) -> dict[str, int]:
     """Return how many deployments break which rule, the most frequent first."""
-    from perfmodel.serving.rules import STATUS_NAMES
+    from perfmodel.serving.grid import STATUS_NAMES
 
     counts = Counter(question.every.status[question.every.status != 0].tolist())
     return {STATUS_NAMES[code]: count for code, count in counts.most_common()}
@@ -177,7 +177,7 @@ def _rejected(question: Question) -> dict[str, int]:
 
 def _print_counts(question: Question, statuses: Counter[str]) -> None:
     from perfmodel.base.units import format_si
-    from perfmodel.serving.rules import STATUS_NAMES, STATUS_REASONS
+    from perfmodel.serving.grid import STATUS_NAMES, STATUS_REASONS
 
     reasons = {STATUS_NAMES[code]: text for code, text in STATUS_REASONS.items()}
     parameters = format_si(float(question.model.without_mtp().parameter_count()))
@@ -202,7 +202,7 @@ def _print_counts(question: Question, statuses: Counter[str]) -> None:
 
 def nothing_possible(table: Table) -> str:
     """Say in one line why no operating point is possible, and what to try."""
-    from perfmodel.serving.rules import STATUS_NAMES, STATUS_REASONS
+    from perfmodel.serving.grid import STATUS_NAMES, STATUS_REASONS
 
     reasons = {STATUS_NAMES[code]: text for code, text in STATUS_REASONS.items()}
     counts = _statuses(table).most_common(3)

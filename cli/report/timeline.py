@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfmodel.base.errors import DataError, StrategyError
-from perfmodel.base.options import refuse_unused
+from perfmodel.base.fields import refuse_unused
 from perfmodel.cli.core.diff_sides import file_of
 from perfmodel.cli.core.project import projected, strategy_options, warn_if_too_large
 from perfmodel.cli.group import Command
@@ -338,7 +338,7 @@ def _show_pipeline(
     from perfmodel.cli.shared.tables import pipeline_document, print_pipeline
     from perfmodel.kernels.variables import SCHEMA_VERSION
     from perfmodel.training.project import framework_of_run
-    from perfmodel.training.timeline import pipeline_timeline
+    from perfmodel.training.stages import pipeline_timeline
 
     model, grid, device, software = problem
     if step[0] is not None or step[1] != TOLD["none"]:

@@ -364,7 +364,7 @@ def read_stage_layers(ctx: click.Context, param: click.Parameter, value: str | N
 
 def read_schedule_file(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     if value is not None:
-        from perfmodel.strategy.schedule_file import read_schedule
+        from perfmodel.strategy.pipelines import read_schedule
 
         ctx.meta[SCHEDULE_FILE] = read_schedule(value)
 

@@ -23,7 +23,7 @@ from perfmodel.strategy.fields import FIELDS, OFFLOAD, OFFLOAD_TO
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
     from perfmodel.strategy.mapping import GroupPlacement
-    from perfmodel.training.timeline import PipelineTimeline
+    from perfmodel.training.stages import PipelineTimeline
 
 
 def pipeline_document(found: PipelineTimeline) -> dict[str, Any]:

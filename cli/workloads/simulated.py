@@ -150,7 +150,7 @@ def write_figures(run: Run, result: Any, output: str) -> None:
 
 def write_tracks(traces: TraceSet, result: Simulation, timeline: str) -> None:
     """Write a timeline for Perfetto."""
-    from perfmodel.workloads.simulation.timeline import write_simulation
+    from perfmodel.workloads.simulation.result import write_simulation
 
     with activity(f"writing {timeline}"):
         written = write_simulation(traces, result, timeline)
@@ -366,7 +366,7 @@ def show_modes(run: Run, found: ModeComparison, by: str, as_json: bool) -> None:
 
 def document(found: ModeComparison) -> dict[str, Any]:
     """Return both modes and their differences as JSON has them; times in seconds."""
-    from perfmodel.workloads.twins.astra_text.differences import REASONS, RUN_REASONS
+    from perfmodel.workloads.twins.astra_text.comparison import REASONS, RUN_REASONS
 
     ours, exact = _totals(found)
     physical, native = found.physical, found.native
@@ -458,7 +458,7 @@ def _times(ours: float, exact: float) -> str:
 
 def _explain(title: str, names: list[str]) -> None:
     """Print what names of reasons mean."""
-    from perfmodel.workloads.twins.astra_text.differences import REASONS, RUN_REASONS
+    from perfmodel.workloads.twins.astra_text.comparison import REASONS, RUN_REASONS
 
     if names:
         click.echo(f"\n{heading(title)}")

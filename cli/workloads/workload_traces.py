@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.base.options import refuse_unused
+from perfmodel.base.fields import refuse_unused
 from perfmodel.base.units import counted, format_si, format_time
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.errors import HardwareError, StrategyError
+from perfmodel.base.errors import StrategyError
 from perfmodel.base.pipelines import BIDIRECTIONAL
-from perfmodel.base.precisions import PRECISIONS
 from perfmodel.base.units import format_si
-from perfmodel.kernels.variables import STEP_ROWS, STEP_VARIABLES
+from perfmodel.kernels.variables import OPERATION_COMPONENTS, STEP_ROWS, STEP_VARIABLES
 from perfmodel.model.build import ModelSpec
 from perfmodel.operations.operations import (
     Attention,
@@ -28,26 +27,20 @@ from perfmodel.operations.operations import (
 )
 from perfmodel.operations.parts import Part
 from perfmodel.operations.priced import Priced, crossed_level
-from perfmodel.serving import rules as serving_rules
+from perfmodel.serving import grid as serving_grid
 from perfmodel.serving.grid import DeploymentGrid, LoadGrid
 from perfmodel.serving.pass_operations import Pass, PassOperation, pass_operations
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.grid import StrategyGrid, batches_of
-from perfmodel.strategy.rules import STATUS_REASONS, VALID
+from perfmodel.strategy.single import check_one_strategy
 from perfmodel.training.part_table import price_parts
-from perfmodel.training.project import (
-    Workload,
-    framework_of_run,
-    layer_columns,
-    placement_of,
-    project_grid,
-)
-from perfmodel.training.recomputed import recomputed_of
-from perfmodel.training.schedule import held_parts, stage_compositions
+from perfmodel.training.project import framework_of_run, project_grid
+from perfmodel.training.schedule import held_parts, recomputed_of, stage_compositions
+from perfmodel.training.workload import Workload, layer_columns, placement_of
 
 if TYPE_CHECKING:
-    from perfmodel.compute.routing import Routing
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.model.routing import Routing
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,25 +83,6 @@ class OperationCost:
     traffic: float
     bound: str
     level: str = ""
-
-
-def check_one_strategy(grid: StrategyGrid, hardware: Hardware, what: str) -> None:
-    """Raise unless a grid is one possible strategy; `what` begins the sentence that says so.
-
-    Raises
-    ------
-    StrategyError
-        Not exactly one strategy, an impossible one (with its reason), or a precision that
-        the device lacks.
-    """
-    if len(grid) != 1:
-        raise StrategyError(f"{what} exactly one strategy, not {len(grid)}")
-    if grid.status[0] != VALID:
-        raise StrategyError(f"impossible strategy: {STATUS_REASONS[int(grid.status[0])]}")
-    try:
-        hardware.device.peak(PRECISIONS[int(grid["precision"][0])])
-    except HardwareError as error:
-        raise StrategyError(f"precision: {error}") from error
 
 
 def operation_costs(
@@ -185,16 +159,6 @@ def operation_costs(
 
 
 # Components of the step that add up from operations; the others have no operations.
-OPERATION_COMPONENTS = (
-    "forward_time",
-    "backward_time",
-    "recompute_time",
-    "tensor_parallel_exposed",
-    "context_parallel_exposed",
-    "expert_parallel_exposed",
-)
-
-
 def component(cost: OperationCost) -> str:
     """Return the component of the step time to which an operation adds."""
     return _component(cost.kind.partition(" ")[0], cost.phase)
@@ -371,8 +335,8 @@ def explain_point(
         raise StrategyError(
             f"explain takes exactly one point, not {len(grid):,} deployments under {len(loads):,}"
         )
-    if grid.status[0] != serving_rules.VALID:
-        reason = serving_rules.STATUS_REASONS[int(grid.status[0])]
+    if grid.status[0] != serving_grid.VALID:
+        reason = serving_grid.STATUS_REASONS[int(grid.status[0])]
         raise StrategyError(f"impossible deployment: {reason}")
     layouts, layout, second = grid.layouts()
     found = {}

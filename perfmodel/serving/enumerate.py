@@ -18,11 +18,14 @@ from perfmodel.serving.fields import (
     UNSET,
     is_stated,
 )
-from perfmodel.serving.grid import DeploymentGrid, LoadGrid, check_loads, engines_of
-from perfmodel.serving.rules import (
+from perfmodel.serving.grid import (
     STATUS_REASONS,
     VALID,
+    DeploymentGrid,
+    LoadGrid,
+    check_loads,
     deployment_status,
+    engines_of,
     worker_devices,
 )
 from perfmodel.strategy.grid import axis_product, axis_values, columns_from_rows

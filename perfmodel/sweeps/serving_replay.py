@@ -10,21 +10,26 @@ import numpy as np
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.table import Column, Table
-from perfmodel.base.workers import PIECES, in_blocks
 from perfmodel.kernels.serving.variables import ROW_VARIABLES
 from perfmodel.serving.enumerate import load_grid
-from perfmodel.serving.grid import DeploymentGrid, LoadGrid
+from perfmodel.serving.grid import (
+    CACHE_BELOW_ONE_REQUEST,
+    CONTEXT_TOO_LONG,
+    VALID,
+    DeploymentGrid,
+    LoadGrid,
+)
 from perfmodel.serving.project import prepare
 from perfmodel.serving.replay import lacks_room, replay_trace
 from perfmodel.serving.requests import RequestTrace
-from perfmodel.serving.rules import CACHE_BELOW_ONE_REQUEST, CONTEXT_TOO_LONG, VALID
 from perfmodel.sweeps.serving import DIMS, Block, ServedGrid, serve_table
 from perfmodel.sweeps.sweep import hardware_rows
+from perfmodel.sweeps.workers import PIECES, in_blocks
 
 if TYPE_CHECKING:
-    from perfmodel.base.workers import Workers
-    from perfmodel.compute.routing import Routing
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.model.routing import Routing
+    from perfmodel.sweeps.workers import Workers
 
 TRIED = 4  # requests, which need all kernels
 
@@ -70,7 +75,7 @@ def replay_table(
     grid : DeploymentGrid
         Of one pool each.
     trace : RequestTrace
-        Such as `perfmodel.serving.request_file.read_requests` returns.
+        Such as `perfmodel.serving.requests.read_requests` returns.
     hardware : Hardware or str, or sequence of them
     concurrency : sequence of float
         Send so many requests at once, and each other one when one has ended, one load each;
@@ -123,7 +128,7 @@ class _Replayed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Replay:
-    """What is replayed (`perfmodel.base.workers.Work`); attributes as of `replay_table`."""
+    """What is replayed (`perfmodel.sweeps.workers.Work`); attributes as of `replay_table`."""
 
     served: ServedGrid
     trace: RequestTrace

@@ -22,7 +22,7 @@ import numpy as np
 from perfmodel.base.errors import DataError, FormatError, HardwareError
 from perfmodel.base.files import atomic_path
 from perfmodel.base.units import format_time
-from perfmodel.network.table import check_places
+from perfmodel.compute.network import check_places
 from perfmodel.workloads.export.astra_traces import (
     Accepted,
     accepted,
@@ -40,8 +40,7 @@ from perfmodel.workloads.formats.astra_machine import (
     uniform_system,
 )
 from perfmodel.workloads.formats.chakra.files import groups_file, write_traces
-from perfmodel.workloads.links.dimensions import Dimension
-from perfmodel.workloads.links.from_hardware import KIND_OF, NEAREST, near_cube
+from perfmodel.workloads.links.dimensions import KIND_OF, NEAREST, Dimension, near_cube
 from perfmodel.workloads.links.topology import Topology
 from perfmodel.workloads.simulation.costs import node_text
 from perfmodel.workloads.trace import COMPUTE, TraceSet
