@@ -17,7 +17,7 @@ from parity_kinds.rows import error_statistics
 
 from perfmodel.base.errors import PerfModelError
 from perfmodel.measured.rows import MeasuredRow, read_rows
-from perfmodel.workloads.formats.aicb.aiob import AiobFile, read_aiob
+from perfmodel.workloads.formats.aiob import AiobFile, read_aiob
 from perfmodel.workloads.twins.aicb.arguments import (
     AicbArguments,
     file_name,

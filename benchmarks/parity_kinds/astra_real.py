@@ -21,9 +21,8 @@ from typing import Any
 from parity_kinds.rows import Row, group_table, grouped, read_rows, worst_and_median
 
 from perfmodel.base.errors import DataError, FormatError, PerfModelError
-from perfmodel.workloads.convert.opening import open_traces
-from perfmodel.workloads.convert.recognise import workload_kind
-from perfmodel.workloads.formats.astra.network import read_network, read_system
+from perfmodel.workloads.convert.opening import open_traces, workload_kind
+from perfmodel.workloads.formats.astra_files import read_network, read_system
 from perfmodel.workloads.simulation.result import Simulation
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import TraceSet

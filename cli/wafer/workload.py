@@ -292,7 +292,7 @@ def cores_command(
         return
     if tiling is not None:
         raise click.UsageError("--tiling belongs to --compat wse: tiles are searched for otherwise")
-    from perfmodel import load_model
+    from perfmodel.model.presets import load_model
     from perfmodel.wafer.core_export import FORMS, setting_of_nodes, write_cores
     from perfmodel.wafer.cores.program import Routes, check_layers
     from perfmodel.wafer.cores.routing import core_routing

@@ -15,8 +15,8 @@ import numpy as np
 from perfmodel.kernels._jit import jit, jit_lean
 from perfmodel.kernels.events import push, remove
 from perfmodel.kernels.serving.admission import MOST_SET_ASIDE, SET_ASIDE, blocks_needed
-from perfmodel.kernels.serving.histogram import Histogram, add
 from perfmodel.kernels.serving.passes import pass_times, position
+from perfmodel.kernels.serving.queues import Histogram, add
 from perfmodel.kernels.serving.tables import (
     FUSED,
     PREEMPT,

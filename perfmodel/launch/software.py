@@ -20,7 +20,7 @@ from perfmodel.launch import MODULES
 from perfmodel.launch.describe import Launch, settled
 from perfmodel.launch.table import holds, refuse
 from perfmodel.launch.text import format_comment, format_toml, format_yaml
-from perfmodel.model.record import model_from_record
+from perfmodel.model.presets import model_from_record
 from perfmodel.software.framework import FRAMEWORKS, framework_of_record, load_framework
 from perfmodel.strategy.fields import FIELDS
 

@@ -36,7 +36,7 @@ from perfmodel.measured.problem import (
 )
 
 if TYPE_CHECKING:
-    from perfmodel.base.workers import Workers
+    from perfmodel.sweeps.workers import Workers
 
 FOLDS = 5
 SAMPLE = 4000
@@ -341,7 +341,7 @@ def _fitted(asked: _Fits, number: int) -> _Fitted:
 
 def _fits_warm(asked: _Fits) -> dict[str, float]:
     """Price every row that is seen once: kernels of all kinds of rows."""
-    from perfmodel.base.workers import whole_work
+    from perfmodel.sweeps.workers import whole_work
 
     ratios = _priced(asked.problem.subset(asked.seen), asked.names)
     return whole_work(lambda: ratios(asked.in_use), FOLDS * EVALUATIONS)

@@ -8,7 +8,7 @@ import numpy as np
 
 from perfmodel.base.columns import Column
 from perfmodel.compute.routing import parse_routing, rank_loads
-from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.layers import MlpSpec
 from perfmodel.software.framework import Framework
 
 BALANCED = "balanced"

@@ -14,7 +14,7 @@ from perfmodel.operations.operations import Role, Size
 
 
 def mlp_module(mlp: MlpSpec) -> str:
-    """Return the module of `perfmodel.software.recompute.MODULES` that a whole block is."""
+    """Return the module of `perfmodel.software.modules.MODULES` that a whole block is."""
     return "moe" if mlp.kind == "moe" else "mlp"
 
 

@@ -28,7 +28,7 @@ from perfmodel.report.kinds import (
     Waterfall,
 )
 from perfmodel.report.population import MOST_LABELS, Choices, Figures, Population, coded
-from perfmodel.serving import rules as serving_rules
+from perfmodel.serving import grid as serving_rules
 from perfmodel.store import results, subject
 from perfmodel.strategy import rules as training_rules
 from perfmodel.strategy.fields import FIELDS, StrategyField

@@ -22,8 +22,7 @@ from perfmodel.base.errors import DataError
 from perfmodel.base.table import Column, Table, flags
 from perfmodel.kernels.variables import VARIABLES
 from perfmodel.model.attention import AttentionSpec
-from perfmodel.model.layers import LayerSpec
-from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.layers import LayerSpec, MlpSpec
 from perfmodel.model.spec import ModelSpec
 from perfmodel.store.subject import SENSITIVITY, SERVING, TRAINING, Subject, subject_of
 from perfmodel.strategy.fields import FIELDS, StrategyField

@@ -475,13 +475,10 @@ def _divisors(number: int) -> list[int]:
 
 def _scale_up_devices(hardware: Hardware | str | Sequence[Hardware | str]) -> int:
     """Return the devices of the largest scale-up domain among some profiles."""
-    from perfmodel.hwprofiles import load_hardware
+    from perfmodel.hwprofiles.rows import profiles_of
 
-    named = (
-        [hardware] if isinstance(hardware, str) or not isinstance(hardware, Sequence) else hardware
-    )
-    profiles = (load_hardware(item) if isinstance(item, str) else item for item in named)
-    return max((profile.system.scale_up_devices for profile in profiles), default=NODE_DEVICES)
+    sizes = (profile.system.scale_up_devices for profile in profiles_of(hardware))
+    return max(sizes, default=NODE_DEVICES)
 
 
 def _layout_axes(

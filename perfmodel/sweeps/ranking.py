@@ -95,7 +95,7 @@ def rank_problems(
     rows : sequence of Hardware
     objectives : Objectives
     dtype, threads, progress, hardware_values
-        As of `perfmodel.sweeps.kept.sweep`; `dtype` of what is returned.
+        As of `perfmodel.sweeps.several.sweep`; `dtype` of what is returned.
 
     Raises
     ------

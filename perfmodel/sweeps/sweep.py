@@ -15,7 +15,8 @@ from perfmodel.base.errors import StrategyError
 from perfmodel.base.memory import check_memory
 from perfmodel.base.provenance import versions
 from perfmodel.base.table import Column, Table, described, flags, labelled
-from perfmodel.hwprofiles.paths import row_names, unit_of
+from perfmodel.hwprofiles.hardware import row_names, unit_of
+from perfmodel.hwprofiles.rows import profiles_of
 from perfmodel.kernels.variables import (
     HOST_MEMORY,
     SCHEMA_VERSION,
@@ -48,7 +49,7 @@ def sweep_table(
 ) -> Table:
     """Project a training step for every strategy on every device.
 
-    Takes what `perfmodel.sweeps.kept.sweep` takes, and returns a table with codes for choices.
+    Takes what `perfmodel.sweeps.several.sweep` takes, and returns a table with codes for choices.
     """
     from perfmodel.model.presets import load_model
 
@@ -145,12 +146,7 @@ def hardware_rows(hardware: Hardware | str | Sequence[Hardware | str]) -> list[H
     HardwareError
         No such profile.
     """
-    from perfmodel.hwprofiles import load_hardware
-
-    given = (
-        [hardware] if isinstance(hardware, str) or not isinstance(hardware, Sequence) else hardware
-    )
-    rows = [load_hardware(item) if isinstance(item, str) else item for item in given]
+    rows = profiles_of(hardware)
     names = row_names(rows)
     if twice := [name for name in names if names.count(name) > 1]:
         raise StrategyError(f"hardware '{twice[0]}' is given twice")

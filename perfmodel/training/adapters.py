@@ -14,8 +14,7 @@ import numpy as np
 from perfmodel.base.columns import Column
 from perfmodel.model.adapters import FROZEN_BYTES, AdapterSpec, layer_products, of_experts
 from perfmodel.model.attention import AttentionSpec
-from perfmodel.model.layers import LayerSpec
-from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.layers import LayerSpec, MlpSpec
 from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.adapter_counts import adapter_weights
 from perfmodel.operations.expert_load import expert_loads

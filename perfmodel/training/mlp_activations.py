@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.layers import MlpSpec
 from perfmodel.operations.expert_load import expert_loads
 from perfmodel.operations.mlp_block import mlp_module
 from perfmodel.operations.operations import Size

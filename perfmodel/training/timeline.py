@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.timelines import Counter, Track, write_timeline
+from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT
 from perfmodel.model.build import ModelSpec
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.grid import StrategyGrid, batches_of
@@ -17,6 +22,36 @@ from perfmodel.training.scheduled import chunks_of, groups_of, prices_of, sends_
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
     from perfmodel.kernels.pipeline.events import Timeline
+
+
+PASSES = {
+    FORWARD: "forward",
+    BACKWARD: "backward",
+    INPUT: "backward for the input",
+    WEIGHT: "backward for the weights",
+}
+"""Kinds of passes, as they are called."""
+
+
+def passes_track(
+    process: str, start: NDArray[Any], duration: NDArray[Any], *about: NDArray[Any]
+) -> Track:
+    """Return the passes of a stage as a track.
+
+    Parameters
+    ----------
+    process : str
+        The stage, as shown.
+    start, duration : ndarray
+        [s].
+    *about : ndarray of int
+        Kind (of `PASSES`), micro-batch and chunk, of every pass.
+    """
+    kinds, batches, chunks = about
+    named = zip(kinds.tolist(), batches.tolist(), strict=True)
+    names = [f"{PASSES[kind]} {batch}" for kind, batch in named]
+    told = {"micro-batch": batches, "chunk": chunks}
+    return Track(process, "passes", names, start, duration, "pass", told)
 
 
 class StagePasses(NamedTuple):
@@ -74,6 +109,41 @@ class PipelineTimeline(NamedTuple):
     kept: NDArray[np.float64]
     recompute: NDArray[np.float64]
 
+    def tracks(self) -> Iterator[Track | Counter]:
+        """Yield the tracks of every stage."""
+        order, timeline = self.pipeline.order, self.timeline
+        for stage, (first, behind) in enumerate(pairwise(order.first.tolist())):
+            own = slice(first, behind)
+            process, start, end = f"stage {stage}", timeline.start[own], timeline.end[own]
+            chunks = np.flatnonzero(order.rank_of == stage).searchsorted(order.stage[own])
+            about = order.kind[own], order.micro_batch[own], chunks
+            yield passes_track(process, start, end - start, *about)
+            begin = np.concatenate(([0.0], end))
+            waits = np.concatenate((start, [self.makespan])) - begin
+            idle = np.flatnonzero(waits > 4.0 * np.spacing(self.makespan))
+            if idle.size:
+                names = ["waits or sends"] * idle.size
+                yield Track(process, "between passes", names, begin[idle], waits[idle], "wait")
+            yield Counter(process, "kept [B]", self.kept_from[own], {"kept": self.kept[own]})
+
+    def write(self, path: str | Path) -> int:
+        """Write it for https://ui.perfetto.dev, completely or not at all; return the events."""
+        return write_timeline(self.tracks(), path, {"makespan [s]": self.makespan})
+
+
+def pipeline_of(grid: StrategyGrid) -> Pipeline:
+    """Return what every stage of one strategy does; one alone goes back and forth."""
+    if grid.table is not None:
+        return grid.table
+    stages, batches = int(grid["pipeline_parallel"][0]), batches_of(grid)
+    return named_pipeline(
+        str(grid.row(0)["pipeline_schedule"]) if stages > 1 else "1f1b",
+        stages,
+        int(batches[0]),
+        int(grid["virtual_pipeline"][0]),
+        int(groups_of(grid.columns, batches)[0]),
+    )
+
 
 def pipeline_timeline(
     model: ModelSpec, grid: StrategyGrid, hardware: Hardware, framework: Framework
@@ -106,13 +176,7 @@ def pipeline_timeline(
         from perfmodel.kernels.pipeline.held import held_over_time, peaks
         from perfmodel.kernels.step.scheduled import chunk_rows, kept_bytes, work_of_cases
 
-        pipeline = grid.table or named_pipeline(
-            schedule if stages > 1 else "1f1b",
-            stages,
-            batches,
-            int(grid["virtual_pipeline"][0]),
-            int(groups_of(grid.columns, batches_of(grid))[0]),
-        )
+        pipeline = pipeline_of(grid)
         order = pipeline.order
         chunks = chunks_of(work, 0)
         first = np.zeros(1, np.int64)

@@ -9,7 +9,7 @@ from perfmodel.base.errors import DataError
 from perfmodel.operations.expert_load import busiest_ranks
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows
-from perfmodel.sweeps.kept import sweep
+from perfmodel.sweeps.several import sweep
 
 
 def test_loads_of_real_routing_are_those_that_were_measured() -> None:

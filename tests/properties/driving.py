@@ -67,7 +67,7 @@ from perfmodel.wafer.twin.core_pieces import (
     multicast_piece,
     product_pieces,
 )
-from perfmodel.workloads.formats.astra_text.system import INTER_DIMENSION, INTRA_DIMENSION
+from perfmodel.workloads.formats.astra_text_machine import INTER_DIMENSION, INTRA_DIMENSION
 from perfmodel.workloads.schedules.schedule import operation_loads, schedule
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
 from perfmodel.workloads.twins.astra.collective import simulate_collectives, uniform_system

@@ -14,8 +14,7 @@ from perfmodel import best, open_results, save_results
 from perfmodel.base.errors import DataError
 from perfmodel.base.table import Table
 from perfmodel.kernels.variables import MEMORY_COMPONENTS, SCHEMA_VERSION, TIME_COMPONENTS
-from perfmodel.model.presets import load_model
-from perfmodel.model.record import model_from_record
+from perfmodel.model.presets import load_model, model_from_record
 from perfmodel.software.framework import framework_of_record
 from perfmodel.store.migration import MIGRATED_FROM, STEPS, to_present, versions_of
 from perfmodel.store.results import open_table

@@ -30,7 +30,7 @@ from perfmodel.strategy.mapping import (
     stage_strides,
 )
 from perfmodel.strategy.rules import STATUS_NAMES
-from perfmodel.sweeps.kept import sweep
+from perfmodel.sweeps.several import sweep
 from perfmodel.training.project import layer_columns
 
 SMALL = list(itertools.product([1, 2, 3], repeat=4))

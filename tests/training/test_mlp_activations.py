@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perfmodel.model.layers import LayerSpec
-from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.layers import LayerSpec, MlpSpec
 from perfmodel.software.framework import load_framework
 from perfmodel.training.activations import Scope
 from perfmodel.training.mlp_activations import mlp_kept

@@ -46,7 +46,7 @@ from perfmodel.measured.kind import (
 from perfmodel.measured.rows import TRUTH, MeasuredRow, Skip
 
 PHASES = {"fwd": "attention", "bwd": "attention_backward", "decode": "decode"}
-"""Phase of a table -> kernel class of `perfmodel.base.regimes`."""
+"""Phase, or pass, of a table -> kernel class of `perfmodel.base.regimes`."""
 
 COUNTS = ("batch", "heads", "kv_heads", "d_qk", "d_v", "q_len", "kv_len")
 
@@ -362,9 +362,6 @@ LATENT = replace(
 PASSES = {"fwd": "forward", "bwd": "backward", "decode": "decode"}
 """Pass of a table -> phase of `sparse_attention_times`."""
 
-CLASSES = {"fwd": "attention", "bwd": "attention_backward", "decode": "decode"}
-"""Pass of a table -> kernel class of `perfmodel.base.regimes`."""
-
 SPARSE_COUNTS = ("heads", "seq", "mbs", "index_topk", "head_dim", "window")
 
 HEAD_DIM, WINDOW = 512, 128
@@ -405,7 +402,7 @@ def sparse_derived(row: MeasuredRow) -> dict[str, str]:
         compression=sizes["compression"],
     )
     quantity = 4.0 * float(keys.pairs) * sizes["heads"] * sizes["head_dim_qk"] * sizes["batch"]
-    return {"regime": regime_name(CLASSES.get(row.lower("pass"), "attention"), quantity)}
+    return {"regime": regime_name(PHASES.get(row.lower("pass"), "attention"), quantity)}
 
 
 def sparse_together(rows: Sequence[MeasuredRow]) -> list[dict[str, str]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError
-from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.layers import MlpSpec
 from perfmodel.wafer.cores.instructions import NOTHING, joined
 from perfmodel.wafer.cores.layout import (
     Layout,

@@ -9,8 +9,7 @@ import numpy as np
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import ModelError, StrategyError
 from perfmodel.model.attention import AttentionSpec
-from perfmodel.model.layers import LayerSpec
-from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.layers import LayerSpec, MlpSpec
 from perfmodel.model.spec import ModelSpec
 from perfmodel.wafer.system import SharedBatch, WaferSystem, bucket_starts
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.model.attention import AttentionSpec
-from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.layers import MlpSpec
 from perfmodel.wafer.cores.setting import CoreSetting, ceiling, key_starts
 from perfmodel.wafer.nodes.rows import OperationRows
 from perfmodel.wafer.system import Group

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import StrategyError
-from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.layers import MlpSpec
 from perfmodel.wafer.cores.setting import CoreSetting, ceiling
 from perfmodel.wafer.nodes.blocks import Blocks, all_gather, all_reduce
 from perfmodel.wafer.system import bucket_sizes, expert_ranks, shared_nodes

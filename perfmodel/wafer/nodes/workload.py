@@ -9,12 +9,12 @@ from functools import partial
 
 import numpy as np
 
-from perfmodel._version import __version__
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.memory import check_memory
 from perfmodel.base.provenance import versions
 from perfmodel.base.table import Column, Table, described
+from perfmodel.base.version import __version__
 from perfmodel.kernels.work import expect
 from perfmodel.wafer.cores.program import LM_HEAD, check_layers
 from perfmodel.wafer.cores.setting import CoreSetting

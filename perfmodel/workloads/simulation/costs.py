@@ -16,7 +16,7 @@ import numpy as np
 from perfmodel.base.collectives import TRACED
 from perfmodel.base.columns import Flags, Floats, Integers
 from perfmodel.base.errors import FormatError, HardwareError
-from perfmodel.workloads.formats.astra.records import AstraNetwork, AstraSystem
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, AstraSystem
 from perfmodel.workloads.trace import ABSENT, COLLECTIVE, NODE_KINDS, Trace
 
 

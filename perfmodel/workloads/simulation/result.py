@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.collectives import TRACED
 from perfmodel.base.columns import Floats, Integers
-from perfmodel.workloads.formats.perfetto import Track, write_timeline
+from perfmodel.base.timelines import Track, write_timeline
 from perfmodel.workloads.simulation.costs import on_host
 from perfmodel.workloads.simulation.graph import Graph, Rank
 from perfmodel.workloads.trace import (

@@ -217,7 +217,7 @@ def _set_memory(
 ) -> None:
     """Set the peak memory of each class that has tensors."""
     from perfmodel.kernels.work import kernel_work
-    from perfmodel.kernels.workloads.trace import memory as kernel
+    from perfmodel.kernels.workloads.trace import schedule as kernel
 
     tensors = [graphs[ranks[rank].graph].tensors for rank in plan.representatives]
     if not any(tensors):

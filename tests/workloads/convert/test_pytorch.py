@@ -11,7 +11,7 @@ from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import FormatError
 from perfmodel.workloads.convert.pytorch import pytorch_trace, pytorch_traces
 from perfmodel.workloads.formats.chakra.files import read_traces, write_traces
-from perfmodel.workloads.formats.pytorch.host import read_host_trace
+from perfmodel.workloads.formats.pytorch_host import read_host_trace
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, REMARKS, SEND
 from tests.data import ASTRA, MISSING
 from tests.workloads.convert.timelines import (

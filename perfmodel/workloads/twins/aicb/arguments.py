@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfmodel.base.errors import StrategyError, did_you_mean
-from perfmodel.workloads.formats.aicb.aiob import AiobFile
+from perfmodel.workloads.formats.aiob import AiobFile
 
 # Module of the package ``workload_generator``: what it writes.
 GENERATORS = {

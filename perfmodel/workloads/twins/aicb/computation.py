@@ -30,7 +30,7 @@ from perfmodel.compute.stream_catalogue import (
     softmax,
 )
 from perfmodel.hwprofiles import Hardware
-from perfmodel.workloads.formats.aicb.aiob import AiobFile, AiobTime
+from perfmodel.workloads.formats.aiob import AiobFile, AiobTime
 from perfmodel.workloads.twins.aicb.arguments import AicbArguments
 from perfmodel.workloads.twins.aicb.parameters import layers_of_stage, total_parameters
 

@@ -41,7 +41,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.workloads.formats.aicb.csv import AicbEvent, format_aicb_csv
+from perfmodel.workloads.formats.aicb_tables import AicbEvent, format_aicb_csv
 from perfmodel.workloads.twins.aicb.arguments import AicbArguments
 from perfmodel.workloads.twins.aicb.csv_events import (
     ELEMENT_SIZE,

@@ -20,16 +20,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from perfmodel.workloads.formats.aicb.aiob import AiobFile
-from perfmodel.workloads.formats.aicb.text import (
+from perfmodel.workloads.formats.aicb_tables import VidurPart, format_vidur_csv
+from perfmodel.workloads.formats.aicb_text import (
     NO_COLLECTIVE,
     TRANSFORMER,
     AicbHeader,
     AicbWorkload,
+    aicb_from_columns,
     format_aicb_text,
-    workload_from_columns,
 )
-from perfmodel.workloads.formats.aicb.vidur import VidurPart, format_vidur_csv
+from perfmodel.workloads.formats.aiob import AiobFile
 from perfmodel.workloads.twins.aicb.arguments import AicbArguments
 from perfmodel.workloads.twins.aicb.inference_model import (
     UNKNOWN_TIME,
@@ -90,7 +90,7 @@ def inference_workload(
         row for layer in range(model.layers) for piece in model.pieces(layer)
         for row in row_of[piece]
     ]  # fmt: skip
-    return workload_from_columns(_header(arguments, model), list(zip(*rows, strict=True)))
+    return aicb_from_columns(_header(arguments, model), list(zip(*rows, strict=True)))
 
 
 def inference_file_name(arguments: AicbArguments) -> str:

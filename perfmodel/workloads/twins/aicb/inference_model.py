@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import FormatError, StrategyError, did_you_mean
-from perfmodel.workloads.formats.aicb.aiob import AiobFile
+from perfmodel.workloads.formats.aiob import AiobFile
 from perfmodel.workloads.twins.aicb.arguments import AicbArguments
 from perfmodel.workloads.twins.aicb.csv_events import LARGEST_FILE
 from perfmodel.workloads.twins.aicb.parameters import FP8_FACTOR

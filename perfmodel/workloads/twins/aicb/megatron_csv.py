@@ -43,7 +43,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.workloads.formats.aicb.csv import AicbEvent, Number, Product, Shape, format_aicb_csv
+from perfmodel.workloads.formats.aicb_tables import (
+    AicbEvent,
+    Number,
+    Product,
+    Shape,
+    format_aicb_csv,
+)
 from perfmodel.workloads.twins.aicb.arguments import AicbArguments
 from perfmodel.workloads.twins.aicb.csv_events import (
     ELEMENT_SIZE,

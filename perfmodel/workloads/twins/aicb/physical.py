@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from perfmodel.base.collectives import COLLECTIVE_OF_WORD
 from perfmodel.base.errors import HardwareError, StrategyError
 from perfmodel.network.table import check_places
-from perfmodel.workloads.formats.aicb.text import NO_COLLECTIVE, AicbPhase, AicbWorkload
+from perfmodel.workloads.formats.aicb_text import NO_COLLECTIVE, AicbPhase, AicbWorkload
 from perfmodel.workloads.twins.simai.bandwidth import DATA, EXPERT, EXPERT_DATA, TENSOR, Degrees
 from perfmodel.workloads.twins.simai.step import (
     SimaiPhase,

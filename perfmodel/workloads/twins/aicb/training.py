@@ -6,7 +6,7 @@ AICB applies one file to every shape: the times do not change with the model's s
 
 Rows of AICB's training files, as its two dialects have them in common.
 
-A row is a tuple in the order of `perfmodel.workloads.formats.aicb.text.COLUMNS` without placeholder
+A row is a tuple in the order of `perfmodel.workloads.formats.aicb_text.COLUMNS` without placeholder
 and process time, which AICB never changes.
 
 AICB's training file without ``--aiob_enable``: unit times, and other communication.
@@ -33,8 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.workloads.formats.aicb.aiob import AiobFile
-from perfmodel.workloads.formats.aicb.text import (
+from perfmodel.workloads.formats.aicb_text import (
     LARGEST,
     NO_COLLECTIVE,
     TRANSFORMER,
@@ -43,6 +42,7 @@ from perfmodel.workloads.formats.aicb.text import (
     AicbWorkload,
     format_aicb_text,
 )
+from perfmodel.workloads.formats.aiob import AiobFile
 from perfmodel.workloads.twins.aicb.arguments import AicbArguments
 from perfmodel.workloads.twins.aicb.parameters import (
     FP8_FACTOR,

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.base.collectives import SIMULATED
 from perfmodel.base.errors import HardwareError
-from perfmodel.workloads.formats.astra.records import (
+from perfmodel.workloads.formats.astra_machine import (
     ALGORITHMS,
     AstraNetwork,
     AstraSystem,

@@ -24,7 +24,7 @@ import numpy as np
 from perfmodel.base.collectives import SIMULATED, TRACED
 from perfmodel.base.columns import Flags, Floats, Integers
 from perfmodel.base.errors import FormatError, PerfModelError
-from perfmodel.workloads.formats.astra.records import AstraNetwork, AstraSystem
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, AstraSystem
 from perfmodel.workloads.formats.chakra.writing import whole_microseconds
 from perfmodel.workloads.simulation.costs import (
     LocalCosts,

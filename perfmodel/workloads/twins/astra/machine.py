@@ -15,7 +15,7 @@ import numpy as np
 from perfmodel.base.collectives import SIMULATED, TRACED
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import FormatError, HardwareError
-from perfmodel.workloads.formats.astra.records import (
+from perfmodel.workloads.formats.astra_machine import (
     IMPLEMENTATIONS,
     AstraNetwork,
     AstraSystem,

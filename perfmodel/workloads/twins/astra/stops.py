@@ -18,7 +18,7 @@ import numpy as np
 from perfmodel.base.collectives import SIMULATED
 from perfmodel.base.columns import Flags, Integers
 from perfmodel.base.units import counted
-from perfmodel.workloads.formats.astra.records import LARGEST_WHOLE, AstraNetwork, AstraSystem
+from perfmodel.workloads.formats.astra_machine import LARGEST_WHOLE, AstraNetwork, AstraSystem
 from perfmodel.workloads.simulation.costs import node_text
 from perfmodel.workloads.trace import Trace, TraceSet
 from perfmodel.workloads.twins.astra.plan import WHOLE_SYSTEM
@@ -60,7 +60,7 @@ def find_stops(
     Examples
     --------
     >>> from perfmodel.workloads.convert.synthetic import chained_collectives
-    >>> from perfmodel.workloads.formats.astra.records import uniform_system
+    >>> from perfmodel.workloads.formats.astra_machine import uniform_system
     >>> from perfmodel.workloads.twins.astra.versions import VERSIONS
     >>> network = AstraNetwork(("Ring",), (4,), (50.0,), (500.0,))
     >>> system = uniform_system(["ring"], endpoint_delay_nanoseconds=0)

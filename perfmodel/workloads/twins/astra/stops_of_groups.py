@@ -11,7 +11,7 @@ import numpy as np
 
 from perfmodel.base.collectives import SIMULATED, TRACED
 from perfmodel.base.units import counted
-from perfmodel.workloads.formats.astra.records import AstraNetwork, AstraSystem
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, AstraSystem
 from perfmodel.workloads.simulation.costs import node_text, states_collective
 from perfmodel.workloads.trace import ABSENT, EVERYBODY, OtherPeers, Trace, TraceSet
 from perfmodel.workloads.twins.astra.costs import RUN

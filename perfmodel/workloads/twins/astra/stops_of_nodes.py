@@ -11,7 +11,7 @@ import numpy as np
 
 from perfmodel.base.collectives import TRACED
 from perfmodel.base.columns import Flags, Integers
-from perfmodel.workloads.formats.astra.records import AstraSystem
+from perfmodel.workloads.formats.astra_machine import AstraSystem
 from perfmodel.workloads.simulation.costs import node_text, on_host
 from perfmodel.workloads.trace import (
     ABSENT,

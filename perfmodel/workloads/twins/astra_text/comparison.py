@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Floats
 from perfmodel.base.errors import PerfModelError
-from perfmodel.workloads.formats.astra_text.network import NativeNetwork
-from perfmodel.workloads.formats.astra_text.system import NativeSystem
-from perfmodel.workloads.formats.astra_text.text import AstraTextWorkload
+from perfmodel.workloads.formats.astra_text import AstraTextWorkload
+from perfmodel.workloads.formats.astra_text_machine import NativeNetwork, NativeSystem
 from perfmodel.workloads.twins.astra_text.loop import (
     LogicalDimensions,
     layers_table,
@@ -297,7 +296,7 @@ def compare_modes(
 
     Examples
     --------
-    >>> from perfmodel.workloads.formats.astra_text.text import parse_astra_text
+    >>> from perfmodel.workloads.formats.astra_text import parse_astra_text
     >>> text = "MICRO 1 sum -1 5 NONE 0 5 NONE 0 5 ALLREDUCE 1048576 5"
     >>> one = (("Switch",), (8,), (1,), (25,), (500,), (0,), (0,), (500,), (370,), (0,))
     >>> system = NativeSystem(("direct",), ("direct",), ("direct",), ("direct",))

@@ -21,19 +21,19 @@ from numpy.typing import NDArray
 from perfmodel.base.collectives import SIMULATED, WORDS
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import FormatError, HardwareError, StrategyError
-from perfmodel.workloads.formats.astra.records import ALGORITHMS, UNAWARE_TOPOLOGIES
-from perfmodel.workloads.formats.astra_text.network import NativeNetwork
-from perfmodel.workloads.formats.astra_text.system import (
-    INTER_DIMENSION,
-    INTRA_DIMENSION,
-    NativeSystem,
-)
-from perfmodel.workloads.formats.astra_text.text import (
+from perfmodel.workloads.formats.astra_machine import ALGORITHMS, UNAWARE_TOPOLOGIES
+from perfmodel.workloads.formats.astra_text import (
     COLLECTIVES,
     CUSTOMIZED,
     RECOMMENDERS,
     TRANSFORMERS,
     AstraTextWorkload,
+)
+from perfmodel.workloads.formats.astra_text_machine import (
+    INTER_DIMENSION,
+    INTRA_DIMENSION,
+    NativeNetwork,
+    NativeSystem,
 )
 
 if TYPE_CHECKING:

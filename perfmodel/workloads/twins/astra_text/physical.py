@@ -29,9 +29,8 @@ from numpy.typing import NDArray
 
 from perfmodel.base.collectives import SIMULATED
 from perfmodel.base.columns import Floats, Integers
-from perfmodel.workloads.formats.astra_text.network import NativeNetwork
-from perfmodel.workloads.formats.astra_text.system import NativeSystem
-from perfmodel.workloads.formats.astra_text.text import AstraTextWorkload
+from perfmodel.workloads.formats.astra_text import AstraTextWorkload
+from perfmodel.workloads.formats.astra_text_machine import NativeNetwork, NativeSystem
 from perfmodel.workloads.twins.astra_text.loop import (
     LogicalDimensions,
     layers_table,
@@ -158,7 +157,7 @@ def run_physical(
 
     Examples
     --------
-    >>> from perfmodel.workloads.formats.astra_text.text import parse_astra_text
+    >>> from perfmodel.workloads.formats.astra_text import parse_astra_text
     >>> text = "MICRO 1 sum -1 5 NONE 0 5 NONE 0 5 ALLREDUCE 1048576 5"
     >>> ring = NativeNetwork(("Ring",), (4,), (2,), (25,), (500,), (0,), (0,), (500,), (370,), (0,))
     >>> system = NativeSystem(("ring",), ("ring",), ("ring",), ("ring",))

@@ -40,8 +40,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Floats
 from perfmodel.base.errors import HardwareError
-from perfmodel.workloads.formats.astra_text.network import NativeNetwork
-from perfmodel.workloads.formats.astra_text.system import NativeSystem
+from perfmodel.workloads.formats.astra_text_machine import NativeNetwork, NativeSystem
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

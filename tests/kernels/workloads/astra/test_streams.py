@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import HardwareError
-from perfmodel.workloads.formats.astra.records import AstraNetwork, uniform_system
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, uniform_system
 from perfmodel.workloads.twins.astra.machine import Machine
 from perfmodel.workloads.twins.astra.versions import VERSIONS
 from tests.workloads.twins.astra.networks import simulate_collective

@@ -10,7 +10,7 @@ import pytest
 from perfmodel.kernels.events import WAITING, next_event
 from perfmodel.kernels.workloads.astra import machine_state as cells
 from perfmodel.kernels.workloads.astra import transport
-from perfmodel.workloads.formats.astra.records import AstraNetwork, mesh_shape, uniform_system
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, mesh_shape, uniform_system
 from perfmodel.workloads.twins.astra.machine import SHARED, Machine
 
 

@@ -12,7 +12,7 @@ from perfmodel.base.errors import HardwareError, StrategyError
 from perfmodel.compute.attention import attention_times
 from perfmodel.compute.gemm import gemm_times
 from perfmodel.hwprofiles import load_hardware
-from perfmodel.workloads.formats.aicb.aiob import format_aiob, parse_aiob
+from perfmodel.workloads.formats.aiob import format_aiob, parse_aiob
 from perfmodel.workloads.twins.aicb.arguments import AicbArguments
 from perfmodel.workloads.twins.aicb.computation import (
     CALL_LATENCY,

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.workloads.formats.aicb.csv import parse_aicb_csv
+from perfmodel.workloads.formats.aicb_tables import parse_aicb_csv
 from perfmodel.workloads.twins.aicb.arguments import parse_arguments
 from perfmodel.workloads.twins.aicb.deepspeed import (
     Tensor,

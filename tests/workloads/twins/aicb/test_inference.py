@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.workloads.formats.aicb.aiob import AiobFile, AiobTime
-from perfmodel.workloads.formats.aicb.text import parse_aicb_text
+from perfmodel.workloads.formats.aicb_text import parse_aicb_text
+from perfmodel.workloads.formats.aiob import AiobFile, AiobTime
 from perfmodel.workloads.twins.aicb import inference
 from perfmodel.workloads.twins.aicb.arguments import AicbArguments, parse_arguments
 from perfmodel.workloads.twins.aicb.inference import (

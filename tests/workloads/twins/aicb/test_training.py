@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.workloads.formats.aicb.aiob import parse_aiob, read_aiob
-from perfmodel.workloads.formats.aicb.text import format_aicb_text, parse_aicb_text
+from perfmodel.workloads.formats.aicb_text import format_aicb_text, parse_aicb_text
+from perfmodel.workloads.formats.aiob import parse_aiob, read_aiob
 from perfmodel.workloads.twins.aicb import parameters, training
 from perfmodel.workloads.twins.aicb.arguments import AicbArguments, generate, parse_arguments
 from perfmodel.workloads.twins.aicb.training import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfmodel.workloads.formats.astra.records import AstraNetwork, uniform_system
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, uniform_system
 from perfmodel.workloads.trace import TraceBuilder, TraceSet
 from perfmodel.workloads.twins.astra.stops import find_stops
 from perfmodel.workloads.twins.astra.versions import VERSIONS, expected_end

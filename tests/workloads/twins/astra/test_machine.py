@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from perfmodel.base.collectives import SIMULATED, TRACED
 from perfmodel.base.errors import DataError, FormatError, HardwareError
-from perfmodel.workloads.formats.astra.network import read_network, read_system
-from perfmodel.workloads.formats.astra.records import AstraNetwork, AstraSystem, uniform_system
+from perfmodel.workloads.formats.astra_files import read_network, read_system
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, AstraSystem, uniform_system
 from perfmodel.workloads.formats.chakra.files import read_traces
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import COLLECTIVE, RECEIVE, SEND, TraceBuilder, TraceSet

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfmodel.workloads.formats.astra.records import AstraNetwork
+from perfmodel.workloads.formats.astra_machine import AstraNetwork
 from perfmodel.workloads.trace import TraceBuilder
 from perfmodel.workloads.twins.astra.stops import missing_parent
 from perfmodel.workloads.twins.astra.versions import NO_FIGURES

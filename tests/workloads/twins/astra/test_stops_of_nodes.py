@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perfmodel.workloads.formats.astra.records import AstraNetwork
+from perfmodel.workloads.formats.astra_machine import AstraNetwork
 from perfmodel.workloads.trace import (
     COLLECTIVE,
     COMPUTE,

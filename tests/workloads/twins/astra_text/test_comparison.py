@@ -11,16 +11,14 @@ import pytest
 from click.testing import CliRunner
 
 from perfmodel.cli.main import cli
-from perfmodel.workloads.formats.astra_text.network import (
+from perfmodel.workloads.formats.astra_text import read_astra_text
+from perfmodel.workloads.formats.astra_text_machine import (
+    IMPLEMENTATION_KEYS,
     NETWORK_KEYS,
     NativeNetwork,
     read_native_network,
-)
-from perfmodel.workloads.formats.astra_text.system import (
-    IMPLEMENTATION_KEYS,
     read_native_system,
 )
-from perfmodel.workloads.formats.astra_text.text import read_astra_text
 from perfmodel.workloads.twins.astra_text.comparison import (
     LONGER,
     REASONS,
