@@ -31,6 +31,7 @@ from perfmodel.workloads.trace import (
 )
 from perfmodel.workloads.twins.astra.collective import uniform_system
 from perfmodel.workloads.twins.astra.costs import AstraCosts
+from tests.cli.workloads.test_simulate import step
 from tests.workloads.simulation.made import (
     ALL_REDUCE,
     ALL_TO_ALL,
