@@ -296,7 +296,7 @@ def complete(
     Returns
     -------
     dict
-        Keys of `perfmodel.hwprofiles.parts.Calibrated`.
+        Keys of `perfmodel.hwprofiles.schema.Calibrated`.
 
     Raises
     ------

@@ -210,7 +210,8 @@ def _build(path: Path) -> MeshHardware:
         given = values["mesh"].get(key, item.default)
         if given is None:
             raise HardwareError(
-                f"{shown}: '{full}' is missing ({item.meaning}); it must be {item.expectation()}"
+                f"{shown}: '{full}' is missing ({item.description}); "
+                f"it must be {item.expectation()}"
             )
         source.setdefault(full, "default of the profile schema")
         facts[key] = check_value(given, item, full, where)

@@ -44,7 +44,7 @@ from perfmodel.base.precisions import FORMATS
 from perfmodel.hwprofiles.constants import PRIOR, TRANSFERRED, Constant, known, plain
 
 if TYPE_CHECKING:
-    from perfmodel.hwprofiles.parts import Calibrated
+    from perfmodel.hwprofiles.schema import Calibrated
 
 NEIGHBOURS = (("mma.sync", "wgmma", "tcgen05"), ("mfma",), ("systolic",))
 """Instruction classes of a maker in the order in which they came."""

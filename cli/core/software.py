@@ -13,8 +13,9 @@ from perfmodel.cli.shared.inputs import load_one_engine, load_software
 from perfmodel.cli.shared.printing import heading, print_json, table
 
 if TYPE_CHECKING:
+    from perfmodel.base.fields import Field
     from perfmodel.software.engine import Engine
-    from perfmodel.software.facts import Fact, When
+    from perfmodel.software.facts import When
     from perfmodel.software.framework import Framework
 
 
@@ -91,7 +92,7 @@ def show_command(name: str, settings: Mapping[str, Any], as_json: bool) -> None:
             key: {
                 "value": getattr(shown.software, key),
                 "units": fact.unit or "1",
-                "meaning": fact.meaning,
+                "meaning": fact.description,
                 "choices": fact.choices,
                 "settable": key not in shown.told,
                 "source": shown.source.get(key, ""),
@@ -112,7 +113,7 @@ def show_command(name: str, settings: Mapping[str, Any], as_json: bool) -> None:
                 key if told else f"software.{key}",
                 _value(getattr(shown.software, key)),
                 fact.unit,
-                fact.meaning,
+                fact.description,
                 shown.source.get(key, ""),
             ]
             for key, fact in shown.facts.items()
@@ -132,7 +133,7 @@ class Shown(NamedTuple):
 
     software: Framework | Engine
     title: str
-    facts: Mapping[str, Fact]
+    facts: Mapping[str, Field]
     source: Mapping[str, str]
     told: tuple[str, ...]
     told_title: str
@@ -142,8 +143,8 @@ class Shown(NamedTuple):
 def _found(name: str, settings: Mapping[str, Any]) -> Shown:
     """Return a framework, or an engine, by name."""
     from perfmodel.base.errors import StrategyError, did_you_mean
+    from perfmodel.base.fields import facts_of
     from perfmodel.software import engine, framework
-    from perfmodel.software.facts import facts_of
 
     engines = {item.engine for item in engine.ENGINES.values()}
     if name.partition("-")[0] in engines:

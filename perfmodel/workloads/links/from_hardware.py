@@ -12,7 +12,7 @@ from perfmodel.workloads.links.dimensions import Dimension
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.hwprofiles.parts import Network
+    from perfmodel.hwprofiles.schema import Network
 
 # Topology of a profile's level -> kind of dimension and its number of axes.
 KIND_OF = {

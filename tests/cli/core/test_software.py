@@ -7,9 +7,9 @@ import shlex
 
 import pytest
 
+from perfmodel.base.fields import facts_of
 from perfmodel.base.units import GIB
 from perfmodel.software.engine import ENGINES, IDENTITY, Engine, load_engine
-from perfmodel.software.facts import facts_of
 from perfmodel.software.framework import FRAMEWORKS, OF_MEASURED_RUNS, TITLES, Framework
 from perfmodel.software.framework import IDENTITY as RELEASE
 from tests.cli.running import assert_one_line, document, run
