@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import tomllib
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from perfmodel.base.fields import Field
+from perfmodel.base.files import read_toml
 from perfmodel.cli.group import Option
 from perfmodel.cli.shared import completions
 from perfmodel.cli.shared.types import (
@@ -110,7 +110,7 @@ def fields_of(table: str) -> Mapping[str, Field]:
 
 @cache
 def _document(wing: str) -> dict[str, Any]:
-    return tomllib.loads((FOLDER / wing / FILE).read_text(encoding="utf-8"))
+    return read_toml(FOLDER / wing / FILE)
 
 
 def _field(key: str, row: Mapping[str, Any]) -> Field:

@@ -29,9 +29,16 @@ from typing import Any, NamedTuple
 
 from perfmodel.base.errors import PerfModelError, did_you_mean
 from perfmodel.base.fields import Field, facts_of
-from perfmodel.base.files import read_toml
+from perfmodel.base.files import chain_of_files, check_header, read_toml
 
-HEADER = ("title", "extends", "rank", "source", "when")
+HEADER_KINDS = (
+    ("title", str, "a text"),
+    ("extends", str, "the name of a file"),
+    ("rank", int, "a whole number"),
+    ("source", dict, "a table of texts"),
+    ("when", list, "tables, [[when]]"),
+)
+HEADER = tuple(key for key, _, _ in HEADER_KINDS)
 """Keys that describe a file: a line for people, the file that it refines, its place in lists
 (those without follow by name), where its values are from, and what holds for some runs only."""
 
@@ -175,17 +182,7 @@ def read_folder(
 def _read(path: Path, error: Error) -> dict[str, Any]:
     """Read one file and check its header."""
     document = read_toml(path, error)
-    for key, kind, wanted in (
-        ("title", str, "a text"),
-        ("extends", str, "the name of a file"),
-        ("rank", int, "a whole number"),
-        ("source", dict, "a table of texts"),
-        ("when", list, "tables, [[when]]"),
-    ):
-        value = document.get(key, kind())
-        texts = kind is not dict or all(isinstance(text, str) for text in value.values())
-        if not isinstance(value, kind) or not texts:
-            raise error(f"{path.name}: '{key}' must be {wanted}, not {value!r}")
+    check_header(document, HEADER_KINDS, path.name, error)
     return document
 
 
@@ -262,16 +259,15 @@ def _stated(
 
 def _chain(name: str, documents: Mapping[str, dict[str, Any]], error: Error) -> list[str]:
     """Return the files that one is made of, the first ancestor first."""
-    chain = [name]
-    while parent := documents[chain[-1]].get("extends"):
-        if parent not in documents:
-            hint = did_you_mean(parent, documents)
-            raise error(f"{chain[-1]}.toml: 'extends' names the unknown file '{parent}'{hint}")
-        if parent in chain:
-            circle = " -> ".join([*chain, parent])
-            raise error(f"{name}.toml: 'extends' goes in a circle: {circle}")
-        chain.append(parent)
-    return chain[::-1]
+
+    def parent(file: str) -> str | None:
+        named: str | None = documents[file].get("extends") or None
+        if named is not None and named not in documents:
+            hint = did_you_mean(named, documents)
+            raise error(f"{file}.toml: 'extends' names the unknown file '{named}'{hint}")
+        return named
+
+    return chain_of_files(name, parent, f"{name}.toml", error)
 
 
 def _record(
