@@ -14,6 +14,19 @@ from perfmodel.hwprofiles.loader import load_hardware
 MAX_ROWS = 20_000
 
 
+def profiles_of(hardware: Hardware | str | Sequence[Hardware | str]) -> list[Hardware]:
+    """Return profiles, one or several, by name or as they are.
+
+    Raises
+    ------
+    HardwareError
+        No such profile.
+    """
+    one = isinstance(hardware, str) or not isinstance(hardware, Sequence)
+    named: Any = [hardware] if one else hardware
+    return [load_hardware(item) if isinstance(item, str) else item for item in named]
+
+
 def hardware_rows(
     names: Sequence[str], settings: Mapping[str, Any], swept: Mapping[str, Sequence[float]]
 ) -> tuple[list[Hardware], dict[str, list[float]]]:

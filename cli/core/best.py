@@ -11,7 +11,7 @@ import click
 
 from perfmodel.base.wings import contributions
 from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
-from perfmodel.cli.shared import completions, options
+from perfmodel.cli.shared import options
 from perfmodel.cli.shared.costs import cost_options, costs_header, print_costs, with_costs
 from perfmodel.cli.shared.printing import heading, print_json
 from perfmodel.kernels.variables import RATE
@@ -19,16 +19,7 @@ from perfmodel.kernels.variables import RATE
 
 @click.command("best", cls=Command, short_help="Rank a sweep, or served models.")
 @click.argument("file", metavar="FILE", type=click.Path())
-@options.options_of("core.best", "top")
-@options.option(
-    "--by",
-    section="Selection",
-    metavar="VAR",
-    shell_complete=completions.complete_variables,
-    help="Variable to rank by: rates and utilisations largest first, the rest smallest first.  "
-    f"[default: {RATE}]",
-)
-@options.options_of("core.best", "where", "pareto", "all")
+@options.options_of("core.best", "top", "by", "where", "pareto", "all")
 @options.safe_option
 @cost_options
 @options.json_option

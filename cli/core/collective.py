@@ -12,10 +12,11 @@ from click.core import ParameterSource
 
 from perfmodel.base.units import format_si, format_size, format_time
 from perfmodel.base.wings import wing_module
-from perfmodel.cli.core.kernel.output import output_options, run_grid, show_grid
+from perfmodel.cli.core.kernel import NUMBER, output_options, run_grid, show_grid
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.printing import say, table
+from perfmodel.cli.shared.tables import as_written
 from perfmodel.cli.shared.types import Words
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ AXIS_HEADINGS = {"algorithm": "asked algorithm", "protocol": "asked protocol"}
 @options.options_of(
     "core.collective", "size", "members", "members_per_node", "stride", "algorithm", "protocol"
 )
-@options.several_hardware_option(section=options.HARDWARE, required=False)
+@options.options_of("shared.common", "several_hardware", section=options.HARDWARE)
 @options.set_option
 @options.sweep_option
 @options.options_of("core.collective", "astra_network", "astra_system")
@@ -141,8 +142,8 @@ def _run_astra(
     """Time collectives as ASTRA-sim would, and print or write them."""
     from perfmodel.store.files import check_results_path
 
-    formats = wing_module("perfmodel.workloads.formats.astra.network")
-    astra_grid = wing_module("perfmodel.workloads.twins.astra.grids").astra_grid
+    formats = wing_module("perfmodel.workloads.formats.astra_files")
+    astra_grid = wing_module("perfmodel.workloads.twins.datasets").astra_grid
     files = formats.read_network(network), formats.read_system(system)
     if output is not None:
         output = check_results_path(output)
@@ -196,11 +197,7 @@ def _reason(row: Mapping[str, Any]) -> str:
 
 
 def _axis_cell(name: str, value: Any) -> str:
-    if name == "size":
-        return format_size(value)
-    if isinstance(value, float):
-        return f"{value:g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return format_size(value) if name == "size" else as_written(value, NUMBER)
 
 
 def _result_cell(name: str, value: Any) -> str:

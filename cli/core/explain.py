@@ -9,42 +9,29 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfmodel.cli.core.project import (
-    load_problem,
+    Projected,
     placement_rows,
     print_title,
-    project_row,
+    projected,
     projection_header,
+    strategy_options,
     suggest_interleaving,
     warn_if_too_large,
 )
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.inputs import assumed
-from perfmodel.cli.shared.launch_file import from_option
-from perfmodel.cli.shared.models import tuned_model_option
 from perfmodel.cli.shared.printing import heading, print_json, say, share, table
 from perfmodel.kernels.variables import MEMORY_COMPONENTS, TIME_COMPONENTS, VARIABLES
 
 if TYPE_CHECKING:
     from perfmodel.analysis.explain import OperationCost
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.model.build import ModelSpec
-    from perfmodel.software.framework import Framework
-    from perfmodel.strategy.grid import StrategyGrid
 
 PHASES = ("forward", "backward_input", "backward_weight", "recompute")
 
 
 @click.command("explain", cls=Command, short_help="Say where time and memory go, op by op.")
-@from_option
-@tuned_model_option
-@options.hardware_option
-@options.devices_option
-@options.axis_options(single=True)
-@options.stage_layers_option
-@options.schedule_file_option
-@options.set_option
-@options.framework_option
+@strategy_options
 @options.config_option
 @options.options_of("core.explain", "top")
 @options.options_of("core.explain", "phase", type=click.Choice(PHASES))
@@ -54,18 +41,12 @@ PHASES = ("forward", "backward_input", "backward_weight", "recompute")
 @click.pass_context
 def explain_command(
     ctx: click.Context,
-    model: str,
-    reading: Mapping[str, Any],
-    hardware: str,
-    devices: int,
-    settings: Mapping[str, Any],
-    framework: str | None,
     top: int,
     phase: str | None,
     stages: bool,
     memory: bool,
     as_json: bool,
-    **axes: Any,
+    **stated: Any,
 ) -> None:
     """Say where the time and the memory of one strategy go, and what bounds each operation.
 
@@ -105,16 +86,10 @@ def explain_command(
     from perfmodel.cli.shared.tables import print_placement
     from perfmodel.strategy.mapping import placement
 
-    problem = load_problem(model, reading, hardware, devices, settings, framework, axes)
-    row = project_row(*problem)
-    spec, grid, device, software = problem
-    assumptions = assumed(framework, grid, axes)
-    if stages:
-        _show_pipeline(problem, row, assumptions, as_json)
-        warn_if_too_large(ctx, row, device)
-        return
-    if memory:
-        _explain_memory(problem, row, assumptions, as_json)
+    found = projected(stated)
+    spec, grid, device, software, row, _ = found
+    if stages or memory:
+        (_show_pipeline if stages else _explain_memory)(found, as_json)
         warn_if_too_large(ctx, row, device)
         return
     costs = operation_costs(spec, grid, device, framework=software)
@@ -123,11 +98,10 @@ def explain_command(
     costs.sort(key=lambda cost: -cost.exposed)
     if as_json:
         operations = [_operation(cost, device, row) for cost in costs]
-        header = projection_header(spec, software, devices, assumptions, row)
-        document = header | row | placement_rows(grid, device)
+        document = projection_header(found) | row | placement_rows(grid, device)
         print_json(document | {"operations": operations})
     else:
-        print_title(spec, grid, device, software, row, assumptions)
+        print_title(found)
         _print_operations(costs, top, device, row, whole=phase is None)
         if phase is None:
             print_placement(
@@ -137,44 +111,31 @@ def explain_command(
     warn_if_too_large(ctx, row, device)
 
 
-def _show_pipeline(
-    problem: tuple[ModelSpec, StrategyGrid, Hardware, Framework],
-    row: Mapping[str, Any],
-    assumptions: Mapping[str, Any],
-    as_json: bool,
-) -> None:
-    from perfmodel.cli.shared.pipelines import pipeline_document, print_pipeline
+def _show_pipeline(found: Projected, as_json: bool) -> None:
+    from perfmodel.cli.shared.tables import pipeline_document, print_pipeline
     from perfmodel.training.project import framework_of_run
-    from perfmodel.training.timeline import pipeline_timeline
+    from perfmodel.training.stages import pipeline_timeline
 
-    model, grid, hardware, software = problem
-    found = pipeline_timeline(
-        model, grid, hardware, framework_of_run(software, model, hardware, grid)
-    )
+    model, grid, hardware, software, row, _ = found
+    run = framework_of_run(software, model, hardware, grid)
+    pipeline = pipeline_timeline(model, grid, hardware, run)
     if as_json:
-        header = projection_header(model, software, grid.devices, assumptions, row)
-        print_json({**header, **row, "pipeline": pipeline_document(found)})
+        print_json({**projection_header(found), **row, "pipeline": pipeline_document(pipeline)})
         return
-    print_title(model, grid, hardware, software, row, assumptions)
-    print_pipeline(found, row)
+    print_title(found)
+    print_pipeline(pipeline, row)
 
 
-def _explain_memory(
-    problem: tuple[ModelSpec, StrategyGrid, Hardware, Framework],
-    row: Mapping[str, Any],
-    assumptions: Mapping[str, Any],
-    as_json: bool,
-) -> None:
+def _explain_memory(found: Projected, as_json: bool) -> None:
     """Print what every stage holds at every moment, and its components at the peak."""
     from perfmodel.base.units import format_gib
     from perfmodel.cli.shared.tables import print_memory
-    from perfmodel.training.stage_memory import MOMENTS, stage_memories
+    from perfmodel.training.stages import MOMENTS, stage_memories
 
-    spec, grid, device, software = problem
+    spec, grid, device, software, row, _ = found
     stages = stage_memories(spec, grid, device, software)
     if as_json:
-        header = projection_header(spec, software, grid.devices, assumptions, row)
-        found = [
+        held_by = [
             {
                 "first_stage": stage.first,
                 "stages": stage.stages,
@@ -185,9 +146,9 @@ def _explain_memory(
             }
             for stage in stages
         ]
-        print_json({**header, **row, "memory": found})
+        print_json({**projection_header(found), **row, "memory": held_by})
         return
-    print_title(spec, grid, device, software, row, assumptions)
+    print_title(found)
     click.echo(heading("Memory of every stage at the moments of a step"))
     names = [f"stage {stage.first}" for stage in stages]
     names = [
@@ -233,9 +194,9 @@ def _print_operations(
     *,
     whole: bool,
 ) -> None:
-    from perfmodel.analysis.explain import OPERATION_COMPONENTS
     from perfmodel.base.units import counted, format_si, format_time
     from perfmodel.cli.shared.tables import print_memory, step_range
+    from perfmodel.kernels.variables import OPERATION_COMPONENTS
 
     step = row["step_time"]
     headers = ["operation", "phase", "shape", "calls", "a call", "adds", "share", "bound", "rate"]

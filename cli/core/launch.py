@@ -15,16 +15,19 @@ from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import load_rows, load_software, of_hardware
 from perfmodel.cli.shared.launch_file import (
+    SERVERS,
+    SWEPT,
     from_option,
+    given_options,
     habits_of,
+    pick_options,
+    picked_row,
     stated_framework,
     stated_launch,
     stated_model,
 )
 from perfmodel.cli.shared.models import READING, model_option, say_remarks
-from perfmodel.cli.shared.picked import SWEPT, given_options, pick_options, picked_row
 from perfmodel.cli.shared.printing import print_json, remark
-from perfmodel.cli.shared.served_launch import SERVERS
 from perfmodel.kernels.variables import RATE
 from perfmodel.launch import MODULES
 from perfmodel.strategy.fields import FIELDS
@@ -115,7 +118,7 @@ def launch_command(
         return
     if file is not None:
         refuse_unused(
-            given_options(ctx),
+            given_options(),
             (),
             {"a strategy without a results file": STATED, "a run without one": ("from",)},
             f"this strategy comes from '{file}'",
@@ -123,7 +126,7 @@ def launch_command(
         launch, header = _picked(ctx, file, pick or 1, by or RATE, where, everything)
     else:
         refuse_unused(
-            given_options(ctx), (), {"a results file": SWEPT}, "name one, or leave the option out"
+            given_options(), (), {"a results file": SWEPT}, "name one, or leave the option out"
         )
         launch, header = _stated(ctx, problem, software_preset(software))
     launch, notes = prepared(software, launch)

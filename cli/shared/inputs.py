@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.cli.shared.parsing import SOFTWARE
 from perfmodel.cli.shared.printing import detail, remark
+from perfmodel.cli.shared.types import SOFTWARE
 from perfmodel.strategy.fields import HABITS
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from perfmodel.base.units import format_size, format_time
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.models import model_option, say_remarks
-from perfmodel.cli.shared.options import option
+from perfmodel.cli.shared.options import options_of
 from perfmodel.cli.shared.printing import activity, heading, print_json, remark, table
-from perfmodel.cli.shared.types import One, Paths, Sizes, WholeRange, Words
+from perfmodel.cli.shared.types import One, Paths
 from perfmodel.cli.wafer.options import complete_meshes
 from perfmodel.cli.wafer.systems import (
     BYTES,
@@ -26,59 +26,12 @@ from perfmodel.cli.wafer.systems import (
 
 # ``perfmodel wafer collective``: sums and copies over the cores of a mesh.
 
-GROUP = "Operation and cores"
-
 
 @click.command("collective", cls=Command, short_help="Time sums and copies over cores.")
 @click.argument("collective", metavar="COLLECTIVE")
-@option(
-    "--hardware",
-    section=options.PROBLEM,
-    required=True,
-    type=One(Paths()),
-    shell_complete=complete_meshes,
-    help="Mesh of cores: wse-2, … ('perfmodel hardware list' names all), or a profile's path.",
-)
-@option(
-    "--grid",
-    section=GROUP,
-    type=Words(),
-    required=True,
-    metavar="RxC,…",
-    help="Rows x columns of cores, as in 1x420 or 16x16; a number is a square's side.",
-)
-@option("--size", section=GROUP, type=Sizes(), required=True, help="Bytes of a core's vector.")
-@option(
-    "--algorithm",
-    section=GROUP,
-    type=Words(),
-    help="chain, ring, star, one_level, two_level (the K-tree with K = 2), three_level, "
-    "four_level.  [default: all that do it]",
-)
-@option(
-    "--element-bytes",
-    section=GROUP,
-    type=WholeRange(1, 8),
-    default=2,
-    show_default=True,
-    help="Of a number; no more than a link is wide.",
-)
-@option(
-    "--simulate",
-    "simulated",
-    section=GROUP,
-    is_flag=True,
-    help="Also run reduce and all_reduce cycle by cycle, on small grids.",
-)
-@option(
-    "--set",
-    "settings",
-    section=options.HARDWARE,
-    multiple=True,
-    metavar="PATH=VALUE",
-    callback=options.read_settings,
-    help="Replace one value of the mesh, as in constants.stage_latency=0. May be repeated.",
-)
+@options_of("wafer.mesh", "hardware", type=One(Paths()), shell_complete=complete_meshes)
+@options_of("wafer.collective", "grid", "size", "algorithm", "element_bytes", "simulate")
+@options_of("wafer.collective", "set", callback=options.read_settings)
 @options.json_option
 @options.verbosity_options
 def collective_command(
@@ -147,32 +100,9 @@ PLACES_VERSION = "1.0"
 
 @click.command("place", cls=Command, short_help="Place the nodes of groups on a wafer.")
 @model_option
-@option(
-    "--phase",
-    section=options.PROBLEM,
-    type=click.Choice(["decode", "prefill"]),
-    default="decode",
-    show_default=True,
-    help="A token of every sequence, or whole prompts.",
-)
-@option(
-    "--batch",
-    section=options.PROBLEM,
-    type=WholeRange(1),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Sequences of all data-parallel clusters.",
-)
-@option(
-    "--isl",
-    section=options.PROBLEM,
-    type=WholeRange(1),
-    default=32,
-    show_default=True,
-    metavar="N",
-    help="Tokens of a prompt, for prefill.",
-)
+@options_of("wafer.place", "phase")
+@options_of("wafer.systems", "batch")
+@options_of("wafer.place", "isl")
 @system_options
 @options.json_option
 @options.verbosity_options
@@ -261,52 +191,14 @@ def _show(model: str, system: WaferSystem, sent: GroupBytes, found: Placement) -
 if TYPE_CHECKING:
     from perfmodel.wafer.experts import ExpertTraffic
 
-EXCHANGE = "Exchange and placement"
-
 
 @click.command("experts", cls=Command, short_help="Load a wafer's links with experts' tokens.")
 @model_option
-@option(
-    "--hardware",
-    section=options.PROBLEM,
-    required=True,
-    type=One(Paths()),
-    shell_complete=complete_meshes,
-    help="Mesh of cores: wse-2, … ('perfmodel hardware list' names all), or a profile's path.",
-)
+@options_of("wafer.mesh", "hardware", type=One(Paths()), shell_complete=complete_meshes)
 @tokens_options
 @elements_options
 @system_options
-@option(
-    "--phase",
-    section=options.PROBLEM,
-    type=click.Choice(["decode", "prefill"]),
-    default="decode",
-    show_default=True,
-    help="A step of decoding, or whole prompts.",
-)
-@option(
-    "--exchange",
-    section=EXCHANGE,
-    type=Words(),
-    default="each,deduplicated,tree",
-    show_default=True,
-    metavar="NAME,…",
-    help="Rows of a token: one for each expert; one for each node (back: summed there); or copied "
-    "and summed by routers on the way.",
-)
-@option(
-    "--placement",
-    section=EXCHANGE,
-    type=Words(),
-    default="contiguous,balanced",
-    show_default=True,
-    metavar="NAME,…",
-    help="Experts on nodes: contiguous, strided, or balanced (heaviest first to the lightest).",
-)
-@option(
-    "--by-layer", section=options.OUTPUT, is_flag=True, help="Every layer, and not only the mean."
-)
+@options_of("wafer.experts", "phase", "exchange", "placement", "by_layer")
 @options.json_option
 @options.verbosity_options
 def experts_command(
@@ -334,9 +226,9 @@ def experts_command(
     """
     from perfmodel.hwprofiles.mesh_loader import load_mesh
     from perfmodel.model.presets import load_model
-    from perfmodel.wafer.cores.routing import core_routing
-    from perfmodel.wafer.cores.setting import CoreSetting
     from perfmodel.wafer.experts import expert_traffic, routed_layers
+    from perfmodel.wafer.routing import core_routing
+    from perfmodel.wafer.setting import CoreSetting
 
     spec, mesh = load_model(model, **reading), load_mesh(hardware)
     system = given_system(problem, phase)

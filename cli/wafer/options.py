@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from perfmodel.cli.shared import completions, options
-from perfmodel.cli.shared.models import reading_options
+from perfmodel.cli.shared import options
+from perfmodel.cli.shared.models import model_option
 from perfmodel.cli.shared.options import option, options_of, stack
-from perfmodel.cli.shared.types import Axis, Counts, One, Paths, Words
-from perfmodel.kernels.wafer.columns import PHASES
+from perfmodel.cli.shared.types import Axis, Counts
 from perfmodel.wafer.fields import FIELD_BY_NAME
 
 MAPPING, REQUEST = "Mapping", "Whole request"
@@ -38,32 +37,10 @@ def _field_option(name: str) -> Any:
 
 
 problem_options = stack(
-    option(
-        "--model",
-        section=options.PROBLEM,
-        required=True,
-        type=One(Paths()),
-        metavar="NAME|PATH",
-        shell_complete=completions.complete_models,
-        help=f"{options.MODEL_HELP}.",
-    ),
-    reading_options,
+    model_option,
     options_of("wafer.common", "hardware", shell_complete=complete_meshes),
-    option(
-        "--phase",
-        section=options.PROBLEM,
-        type=Words(),
-        metavar="PHASE,…",
-        help=f"{' or '.join(PHASES)}: a token of every sequence, or whole prompts.  "
-        "[default: decode]",
-    ),
-    options_of("wafer.common", "grid"),
-    _field_option("context"),
-    _field_option("batch"),
-    _field_option("regions"),
-    _field_option("collective"),
-    _field_option("product"),
-    _field_option("cache_layout"),
+    options_of("wafer.common", "phase", "grid"),
+    *map(_field_option, ("context", "batch", "regions", "collective", "product", "cache_layout")),
     options_of(
         "wafer.common",
         "precision",
@@ -79,7 +56,5 @@ problem_options = stack(
 )
 """Model, meshes, mapping, whole request, settings."""
 
-search_options = stack(
-    options_of("wafer.common", "map", "shape"),
-)
+search_options = options_of("wafer.common", "map", "shape")
 """How a mapping is come by."""

@@ -10,9 +10,8 @@ import click
 from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.models import say_remarks
-from perfmodel.cli.shared.options import option, options_of
+from perfmodel.cli.shared.options import options_of
 from perfmodel.cli.shared.printing import remark
-from perfmodel.cli.shared.types import WholeRange
 from perfmodel.cli.wafer.options import problem_options, search_options
 
 if TYPE_CHECKING:
@@ -29,12 +28,8 @@ SWEPT = ("grid", "context", "batch", "regions")
 @search_options
 @options.results_option("Write all mappings")
 @options_of("wafer.project", "explain")
-@option(
-    "--top",
-    section=options.OUTPUT,
-    type=WholeRange(1),
-    metavar="N",
-    help=f"Mappings to show, the fastest first.  [default: {TOP_MAPPINGS}]",
+@options_of(
+    "wafer.project", "top", help=f"Mappings to show, the fastest first.  [default: {TOP_MAPPINGS}]"
 )
 @options.json_option
 @options.verbosity_options

@@ -2,119 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.cli.shared.options import option, options_of, stack
-from perfmodel.cli.shared.types import WholeRange
+from perfmodel.cli.shared.options import options_of, stack
 
 if TYPE_CHECKING:
     from perfmodel.model.spec import ModelSpec
-    from perfmodel.wafer.cores.setting import CoreSetting
+    from perfmodel.wafer.setting import CoreSetting
     from perfmodel.wafer.system import WaferSystem
 
-SYSTEM = "System"
-MOST_STEPS = 2**24
 BYTES = {"fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
 DEGREES = {
-    "dp_attention": ("data_parallel", "Data parallelism of attention."),
-    "tp": ("tensor_parallel", "Tensor parallelism of attention."),
-    "sp": ("sequence_parallel", "Parallelism over the context of attention."),
-    "ep": (
-        "expert_parallel",
-        "Parallelism over experts.  [default: what --tp-ffn and --dp-ffn leave]",
-    ),
-    "tp_ffn": ("ffn_tensor_parallel", "Tensor parallelism of experts."),
-    "dp_ffn": ("ffn_data_parallel", "Data parallelism of experts."),
-    "pp": ("pipeline_parallel", "Pipeline stages."),
-    "shared_copies": ("shared_copies", "Nodes that each hold the shared experts."),
+    "dp_attention": "data_parallel",
+    "tp": "tensor_parallel",
+    "sp": "sequence_parallel",
+    "ep": "expert_parallel",
+    "tp_ffn": "ffn_tensor_parallel",
+    "dp_ffn": "ffn_data_parallel",
+    "pp": "pipeline_parallel",
+    "shared_copies": "shared_copies",
 }
-GRIDS = {
-    "node_grid": "Nodes of the wafer, rows x columns.  [default: as square as they go]",
-    "core_grid": "Cores of a node, rows x columns.  [default: 6x6]",
-}
+"""Degrees of a system, by the options that state them."""
+GRIDS = ("node_grid", "core_grid")
 WORDS = (*DEGREES, *GRIDS, "expert_exchange")
 
-system_options = stack(
-    options_of("wafer.systems", "system"),
-    *(
-        option(
-            f"--{word.replace('_', '-')}",
-            word,
-            section=SYSTEM,
-            type=WholeRange(1),
-            metavar="N",
-            help=text,
-        )
-        for word, (_, text) in DEGREES.items()
-    ),
-    *(
-        option(f"--{word.replace('_', '-')}", word, section=SYSTEM, metavar="RxC", help=text)
-        for word, text in GRIDS.items()
-    ),
-    options_of("wafer.systems", "expert_exchange"),
-)
+system_options = options_of("wafer.systems", "system", *WORDS)
 """A system, from the generator's file or by its degrees."""
 
-tokens_options = stack(
-    options_of("wafer.systems", "batch", "isl"),
-    options_of("wafer.systems", "osl", type=WholeRange(1, MOST_STEPS)),
-    options_of("wafer.systems", "speculative"),
-)
+tokens_options = options_of("wafer.systems", "batch", "isl", "osl", "speculative")
 
 elements_options = stack(
     options_of("wafer.systems", "routing", "seed"),
-    options_of("wafer.systems", "precision", type=click.Choice(list(BYTES))),
-    options_of("wafer.systems", "weight_precision", type=click.Choice(list(BYTES))),
-    options_of("wafer.systems", "cache_precision", type=click.Choice(list(BYTES))),
+    options_of(
+        "wafer.systems",
+        "precision",
+        "weight_precision",
+        "cache_precision",
+        type=click.Choice(list(BYTES)),
+    ),
 )
 """Experts of tokens, and bytes of elements."""
-
-
-PARTS = "What is written"
-
-
-def parts_options(phases: Sequence[str], phase_help: str, steps: str) -> Any:
-    """Return the options that choose phase, steps, layers and nodes of what is written.
-
-    Parameters
-    ----------
-    phases : sequence of str
-        The first is the default.
-    phase_help : str
-    steps : str
-        Default of ``--steps``.
-    """
-    lists = {
-        "--steps": (steps, "Steps of decoding: all, ends, or numbers such as 0,9."),
-        "--layers": ("all", "Names such as decode5,lm_head."),
-        "--nodes": ("all", "Numbers such as 0-3,7."),
-    }
-    return stack(
-        option(
-            "--phase",
-            section=PARTS,
-            type=click.Choice(phases),
-            default=phases[0],
-            show_default=True,
-            help=phase_help,
-        ),
-        *(
-            option(
-                name, section=PARTS, default=default, show_default=True, metavar="LIST", help=text
-            )
-            for name, (default, text) in lists.items()
-        ),
-    )
 
 
 def core_setting(
     model: ModelSpec, system: WaferSystem, phase: str, options: Mapping[str, Any]
 ) -> CoreSetting:
     """Return what `tokens_options` and `elements_options` ask of a phase of a model."""
-    from perfmodel.wafer.cores.setting import CoreSetting
+    from perfmodel.wafer.setting import CoreSetting
 
     sizes = (options[word] for word in ("batch", "isl", "speculative"))
     return CoreSetting(model, system, phase, *sizes, **element_bytes(options))
@@ -161,7 +98,7 @@ def given_system(options: Mapping[str, Any], phase: str) -> WaferSystem:
         if phase not in systems:
             raise FormatError(f"{file}: has no block '{phase}'; it has {', '.join(systems)}")
         return systems[phase]
-    fields: dict[str, Any] = {DEGREES[word][0]: options[word] for word in stated if word in DEGREES}
+    fields: dict[str, Any] = {DEGREES[word]: options[word] for word in stated if word in DEGREES}
     for word in GRIDS:
         if options[word] is not None:
             fields[word] = read_grid(word, options[word])

@@ -10,20 +10,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfmodel.cli.group import Command
-from perfmodel.cli.shared import completions, options
+from perfmodel.cli.shared import options
 from perfmodel.cli.shared.models import model_option, reading_options, say_remarks
-from perfmodel.cli.shared.options import option
+from perfmodel.cli.shared.options import options_of
 from perfmodel.cli.shared.printing import activity, heading, print_json, remark
-from perfmodel.cli.shared.types import One, Paths, Size
+from perfmodel.cli.shared.types import One, Paths
 from perfmodel.cli.wafer.systems import (
     BYTES,
-    PARTS,
     chosen_nodes,
     chosen_steps,
     core_setting,
     elements_options,
     given_system,
-    parts_options,
     system_options,
     tell_routing,
     tokens_options,
@@ -35,35 +33,17 @@ if TYPE_CHECKING:
     from perfmodel.model.spec import ModelSpec
     from perfmodel.wafer.twin.setting import Routed
 
-PHASES = ("decode", "prefill", "both")
-
 
 @click.command("nodes", cls=Command, short_help="Write what each node of a wafer does.")
 @model_option
 @tokens_options
 @elements_options
 @system_options
-@parts_options(PHASES, "Steps of decoding, the prompts, or both.", "ends")
-@option(
-    "--compat",
-    section=PARTS,
-    type=click.Choice(["wse"]),
-    help="The wafer workload generator's own tree of files, its oddities included.",
-)
-@option(
-    "--graph/--no-graph",
-    section=PARTS,
-    default=True,
-    show_default=True,
-    help="Write the first step's graph (GraphML) and Chakra traces too.",
-)
-@option(
-    "--save-routing",
-    section=PARTS,
-    type=click.Path(),
-    metavar="FILE.npz",
-    help="Write the experts of all tokens in all these steps, for --routing.",
-)
+@options_of("wafer.nodes", "phase", "steps")
+@options_of("wafer.parts", "layers", "nodes")
+@options_of("wafer.nodes", "compat")
+@options_of("wafer.nodes", "graph", show_default=True)
+@options_of("wafer.nodes", "save_routing")
 @options.output_option("FOLDER", "Folder that is written, made if need be.", required=True)
 @options.json_option
 @options.verbosity_options
@@ -125,10 +105,10 @@ def _write_true(
     folder: str, spec: ModelSpec, phase: str, problem: Mapping[str, Any]
 ) -> dict[str, float]:
     """Write the true node level of a phase; return totals."""
-    from perfmodel.wafer.cores.routing import core_routing, write_routing
     from perfmodel.wafer.node_export import write_nodes
-    from perfmodel.wafer.nodes.experts import DRAWN_TOKENS
     from perfmodel.wafer.nodes.rows import QUANTITIES
+    from perfmodel.wafer.nodes.workload import DRAWN_TOKENS
+    from perfmodel.wafer.routing import core_routing, write_routing
 
     system = given_system(problem, phase)
     setting = core_setting(spec, system, phase, problem)
@@ -203,7 +183,7 @@ def _routing(words: str, spec: ModelSpec) -> str | Routed:
     experts = [layer.mlp for layer in spec.layers if layer.experts]
     if not words.endswith(".npz") or not experts:
         return words
-    from perfmodel.wafer.cores.routing import read_routing
+    from perfmodel.wafer.routing import read_routing
 
     return read_routing(words, experts[0].experts, experts[0].experts_per_token)
 
@@ -218,46 +198,14 @@ SCHEMA_VERSION = "1"
 
 @click.command("cores", cls=Command, short_help="Write instructions of a wafer's cores.")
 @click.argument("folder", metavar="FOLDER", type=click.Path())
-@options.option(
-    "--model",
-    section=options.PROBLEM,
-    type=One(Paths()),
-    metavar="NAME|PATH",
-    shell_complete=completions.complete_models,
-    help=f"{options.MODEL_HELP}; by default what nodes.nc in FOLDER is of, tokens and system too.",
-)
+@options_of("wafer.cores", "model", type=One(Paths()))
 @reading_options
 @tokens_options
 @elements_options
 @system_options
-@parts_options(("decode", "prefill"), "A step of decoding, or the prompts.", "0")
-@options.option(
-    "--form",
-    section=PARTS,
-    type=click.Choice(["both", "text", "columns"]),
-    default="both",
-    show_default=True,
-    help="The generator's text (traces/), columns (cores.nc), or both.",
-)
-@options.option(
-    "--compat",
-    section=PARTS,
-    type=click.Choice(["wse"]),
-    help="The generator's own instructions, oddities included, of nodes/ and graph/ in FOLDER.",
-)
-@options.option(
-    "--bank-size",
-    section=PARTS,
-    type=Size(),
-    metavar="BYTES",
-    help="Refuse products whose tiles exceed a core's bank, as in 48KiB.",
-)
-@options.option(
-    "--tiling",
-    section=PARTS,
-    metavar="FILE",
-    help="tiling.json of the generator, with --compat wse.",
-)
+@options_of("wafer.cores", "phase", "steps")
+@options_of("wafer.parts", "layers", "nodes")
+@options_of("wafer.cores", "form", "compat", "bank_size", "tiling")
 @options.json_option
 @options.verbosity_options
 def cores_command(
@@ -292,10 +240,11 @@ def cores_command(
         return
     if tiling is not None:
         raise click.UsageError("--tiling belongs to --compat wse: tiles are searched for otherwise")
-    from perfmodel import load_model
+    from perfmodel.model.presets import load_model
     from perfmodel.wafer.core_export import FORMS, setting_of_nodes, write_cores
-    from perfmodel.wafer.cores.program import Routes, check_layers
-    from perfmodel.wafer.cores.routing import core_routing
+    from perfmodel.wafer.cores.expert_routes import Routes
+    from perfmodel.wafer.routing import core_routing
+    from perfmodel.wafer.setting import check_layers
 
     if model is None:
         stated = setting_of_nodes(folder)

@@ -334,14 +334,8 @@ class TrainingCase(Case):
         return load_framework(self.software, **facts)
 
     def _with_fields(self, change: Change) -> TrainingCase:
-        from perfmodel.strategy.grid import StrategyGrid, axis_values
-        from perfmodel.strategy.rules import (
-            RULES,
-            STATUS_REASONS,
-            TABLE_RULES,
-            VALID,
-            strategy_status,
-        )
+        from perfmodel.strategy.grid import VALID, StrategyGrid, axis_values
+        from perfmodel.strategy.rules import RULES, STATUS_REASONS, TABLE_RULES, strategy_status
 
         grid = self.choices
         columns = dict(grid.columns)

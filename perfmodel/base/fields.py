@@ -42,7 +42,7 @@ class Field:
         Spelling on the command line, without the dashes.
     kind : str
         How values are written and stored: "int", "float", "bool" or "choice"; of facts one of
-        `TYPES`; options of commands have further ones (`perfmodel.cli.shared.fields.TYPES`).
+        `TYPES`; options of commands have further ones (`perfmodel.cli.shared.options.TYPES`).
     default : int or float or str or bool, optional
         Value where nothing is said; None for none.
     description : str

@@ -159,6 +159,26 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         TEMPORARIES.discard(temporary)
 
 
+@contextlib.contextmanager
+def atomic_folder(target: Path) -> Iterator[Path]:
+    """Give a temporary folder beside `target`; raises and behaves as `atomic_path`."""
+    temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    TEMPORARIES.add(temporary)
+    try:
+        yield temporary
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o777 & ~umask)
+        if target.exists():
+            shutil.rmtree(target)
+        temporary.rename(target)
+    except OSError as error:
+        raise not_written(target, error) from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        TEMPORARIES.discard(temporary)
+
+
 def not_read(path: str | os.PathLike[str], error: Exception) -> str:
     """Say that a file cannot be read, and why: what `open` raised."""
     return f"cannot read '{path}': {getattr(error, 'strerror', None) or error}"

@@ -104,7 +104,9 @@ def serving_grid(
     status = deployment_status(columns, spec, limit)
     grid = DeploymentGrid(spec, engines, columns, status)
     if "tensor_parallel" not in given:
-        grid = _fitting(grid, _profiles(hardware))
+        from perfmodel.hwprofiles.rows import profiles_of
+
+        grid = _fitting(grid, profiles_of(hardware))
     if keep_impossible:
         return grid
     if not (grid.status == VALID).any():
@@ -217,7 +219,9 @@ def _axes(
     if "tensor_parallel" not in given and (ranks > 1).all():
         axes["tensor_parallel"] = np.ones(1, np.int64)  # every device a rank, as engines have it
     elif "tensor_parallel" not in given:
-        nodes = (profile.system.devices_per_node for profile in _profiles(hardware))
+        from perfmodel.hwprofiles.rows import profiles_of
+
+        nodes = (profile.system.devices_per_node for profile in profiles_of(hardware))
         most = max(nodes, default=NODE_DEVICES)
         most = min(most, devices) if devices else most
         heads = [heads for heads, _ in head_counts(model)]
@@ -225,15 +229,6 @@ def _axes(
         degrees = [t for t in powers if all(count % t == 0 for count in heads)]
         axes["tensor_parallel"] = np.array(degrees, np.int64)
     return axes
-
-
-def _profiles(hardware: Hardware | str | Sequence[Hardware | str]) -> list[Hardware]:
-    from perfmodel.hwprofiles import load_hardware
-
-    named = (
-        [hardware] if isinstance(hardware, str) or not isinstance(hardware, Sequence) else hardware
-    )
-    return [load_hardware(item) if isinstance(item, str) else item for item in named]
 
 
 def _fitting(grid: DeploymentGrid, profiles: Sequence[Hardware]) -> DeploymentGrid:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.columns import Flags, Floats, Integers
+from perfmodel.base.columns import Flags, Floats, Integers, distinct_keys
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.units import facts_html
 from perfmodel.model.spec import ModelSpec
@@ -27,7 +27,6 @@ from perfmodel.serving.fields import (
     is_stated,
 )
 from perfmodel.serving.layouts import LAYOUT_FIELDS, Layouts
-from perfmodel.strategy.distinct import distinct_keys
 from perfmodel.strategy.grid import Fields, decode
 from perfmodel.strategy.rules import head_counts, mlps_of
 

@@ -1,7 +1,8 @@
-"""Work shared out to the workers of a Dask cluster: of this machine, or of several.
+"""Work in blocks: done in this process, or by the workers of a Dask cluster.
 
-Who has work of many pieces hands over a function and the pieces (`Workers.results`, `Workers.map`);
-the function and what it takes are pickled, so it stands at the top of a module.
+Who has work of many blocks makes a `Work` of it; `in_blocks` goes through them wherever they are
+done. Otherwise a function and its pieces are handed over (`Workers.results`, `Workers.map`); the
+function and what it takes are pickled, so it stands at the top of a module.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from perfmodel.base.errors import DataError, MachineError, PerfModelError
 from perfmodel.base.provenance import versions
@@ -35,6 +36,68 @@ Task = Callable[[Any, Any], Any]
 """(what all pieces share, a piece) -> its result."""
 Warm = Callable[[Any], Mapping[str, float]]
 """What all pieces share -> all work that there is, by the kinds of `perfmodel.kernels.work`."""
+
+
+class Work(Protocol):
+    """Work that is done block by block; small, so that it can be sent to other processes."""
+
+    def size(self, block: Any) -> int:
+        """Return how many results a block has, by which progress is counted."""
+
+    def done(self, block: Any, progress: Callable[[int], None] | None) -> Any:
+        """Do a block; without `progress` as one of many workers, each with a thread of its own."""
+
+    def warm(self) -> Mapping[str, float]:
+        """Do a little of the work, and say how much all of it is; see `Warm`."""
+
+
+def in_blocks(
+    work: Work,
+    blocks: Sequence[Any],
+    workers: Workers | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Iterator[tuple[Any, Any]]:
+    """Yield blocks and what comes of them, in the order in which they are done.
+
+    Parameters
+    ----------
+    work : Work
+    blocks : sequence
+    workers : Workers, optional
+        Who does them; default: this process, one after another.
+    progress : callable, optional
+        Called with the number of results since the last call.
+
+    Raises
+    ------
+    PerfModelError, OSError
+        As of `Workers.results`, or of a block.
+    """
+    told = progress or (lambda count: None)
+    if workers is not None:
+        for place, found in workers.results(_block_done, work, blocks, _work_warm):
+            told(work.size(blocks[place]))
+            yield blocks[place], found
+        return
+    for block in blocks:
+        left = work.size(block)
+
+        def counted(count: int) -> None:
+            nonlocal left
+            left -= count
+            told(count)
+
+        found = work.done(block, counted)
+        told(left)  # what is impossible
+        yield block, found
+
+
+def _block_done(work: Work, block: Any) -> Any:
+    return work.done(block, None)
+
+
+def _work_warm(work: Work) -> Mapping[str, float]:
+    return work.warm()
 
 
 class Workers:

@@ -26,7 +26,7 @@ from perfmodel.store.netcdf import read_netcdf
 from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
 from perfmodel.strategy.grid import FIELDS
 from perfmodel.strategy.rules import STATUS_NAMES
-from perfmodel.sweeps.kept import sweep
+from perfmodel.sweeps.several import sweep
 from perfmodel.sweeps.sweep import sweep_table
 from perfmodel.sweeps.trust import TRUST
 from tests.data import BASELINES

@@ -12,7 +12,7 @@ import pytest
 from perfmodel.wafer.formats.core_columns import read_cores
 from perfmodel.wafer.formats.node_tree import read_node_table
 from tests.cli.running import assert_one_line, changed, document, run
-from tests.cli.workloads.workload.files import workload
+from tests.cli.workloads.files import workload
 from tests.data import WAFER, needed
 
 SMALL = shlex.split(
