@@ -82,7 +82,6 @@ ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
     ),
     ("hwprofiles/test_loader.py", "what a profile may hold, refused file by file there"): (
         "hwprofiles/build.py",
-        "hwprofiles/parts.py",
         "hwprofiles/schema.py",
     ),
     (
