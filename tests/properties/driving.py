@@ -607,7 +607,7 @@ def operating_points(random: np.random.Generator) -> None:
 def served_requests(random: np.random.Generator) -> None:
     """Served loads pass by pass and closed, with all schedulers and admissions, and traces."""
     from perfmodel.kernels.plain import plain
-    from perfmodel.kernels.serving import phases, recursion, speculation, steady
+    from perfmodel.kernels.serving import passes, recursion, steady
 
     tables = serving.pass_tables()
     loads = serving.load(
@@ -638,8 +638,8 @@ def served_requests(random: np.random.Generator) -> None:
         with kernel_work(operating_points=3):
             closed = map(plain, (tables, deployments, loads))
             steady.close_points(*closed, np.empty((len(ROWS), 1, 3)))
-            speculation.last_paying_batch(plain(tables), 0, 0, 1.0, 0.7, 500.0, 64.0)
+            passes.last_paying_batch(plain(tables), 0, 0, 1.0, 0.7, 500.0, 64.0)
         for decoding in (False, True):
-            phases.close_phase(tables, deployments, loads, decoding, np.empty((len(ROWS), 1, 3)))
+            steady.close_phase(tables, deployments, loads, decoding, np.empty((len(ROWS), 1, 3)))
         replay_trace(tables, deployments, trace)
         replay_trace(tables, deployments, trace, concurrency=5, entries=3)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from perfmodel.hwprofiles import Hardware
-from perfmodel.kernels.workloads.astra_text.machine import step
 from perfmodel.store.files import save_results
 from perfmodel.workloads.simulation.hardware_costs import HardwareCosts
 from perfmodel.workloads.simulation.result import (
