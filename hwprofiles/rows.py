@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfmodel.base.errors import HardwareError
-from perfmodel.hwprofiles.hardware import Hardware
+from perfmodel.hwprofiles.hardware import Hardware, canonical_path
 from perfmodel.hwprofiles.loader import load_hardware
-from perfmodel.hwprofiles.paths import canonical_path
 
 MAX_ROWS = 20_000
 

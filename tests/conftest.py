@@ -39,7 +39,7 @@ from tests import data
 from tests.wings import CORE, WINGS, wing_of
 
 if TYPE_CHECKING:
-    from perfmodel.base.workers import Workers
+    from perfmodel.sweeps.workers import Workers
 
 # No deadline: the first example may compile a kernel. The same examples on every run.
 settings.register_profile("perfmodel", deadline=None, derandomize=True)
@@ -128,7 +128,7 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
 def two_workers() -> Iterator[Workers]:
     """Two processes, for all tests: a cluster takes seconds to start."""
     pytest.importorskip("distributed", reason="Dask (the extra 'dask') is not installed")
-    from perfmodel.base.workers import local_workers
+    from perfmodel.sweeps.workers import local_workers
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))  # what tests send

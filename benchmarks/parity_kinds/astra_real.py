@@ -27,16 +27,17 @@ from perfmodel.workloads.simulation.result import Simulation
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import TraceSet
 from perfmodel.workloads.twins.astra.costs import AstraCosts
-from perfmodel.workloads.twins.astra.endings import (
+from perfmodel.workloads.twins.astra.stops import find_stops
+from perfmodel.workloads.twins.astra.versions import (
     ALL_FIGURES,
     NO_FIGURES,
+    SIMULATOR,
     WALL_TIME,
     Ending,
     Stop,
+    astra_version,
     expected_end,
 )
-from perfmodel.workloads.twins.astra.stops import find_stops
-from perfmodel.workloads.twins.astra.versions import SIMULATOR, astra_version
 
 RUNS = "real_runs.csv"
 PACKED = "traces.tar.xz"

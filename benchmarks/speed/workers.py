@@ -129,7 +129,7 @@ def cpu_seconds() -> float:
 
 def line(kind: str, count: int, small: bool, runs: Path) -> dict[str, Any]:
     """Do the work on so many workers, and return what it took."""
-    from perfmodel.base.workers import local_workers
+    from perfmodel.sweeps.workers import local_workers
 
     began = time.perf_counter()
     with local_workers(count) if count else contextlib.nullcontext() as workers:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.cli.core.serve import Question
+from perfmodel.cli.core.serve_options import Question
 from perfmodel.cli.shared.costs import costs_header, print_costs
 from perfmodel.cli.shared.inputs import assumed_text, written
 from perfmodel.cli.shared.models import reading_document, reading_words
@@ -27,7 +27,7 @@ from perfmodel.cli.shared.serving_tables import (
     print_throughput,
 )
 from perfmodel.cli.shared.serving_tables import written as cell
-from perfmodel.serving.fields import DEPLOYMENT_FIELD_BY_NAME, is_closed_loop
+from perfmodel.strategy.served_fields import DEPLOYMENT_FIELD_BY_NAME, is_closed_loop
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
@@ -169,7 +169,7 @@ def _statuses(table: Table) -> Counter[str]:
 
 def _rejected(question: Question) -> dict[str, int]:
     """Return how many deployments break which rule, the most frequent first."""
-    from perfmodel.serving.rules import STATUS_NAMES
+    from perfmodel.serving.grid import STATUS_NAMES
 
     counts = Counter(question.every.status[question.every.status != 0].tolist())
     return {STATUS_NAMES[code]: count for code, count in counts.most_common()}
@@ -177,7 +177,7 @@ def _rejected(question: Question) -> dict[str, int]:
 
 def _print_counts(question: Question, statuses: Counter[str]) -> None:
     from perfmodel.base.units import format_si
-    from perfmodel.serving.rules import STATUS_NAMES, STATUS_REASONS
+    from perfmodel.serving.grid import STATUS_NAMES, STATUS_REASONS
 
     reasons = {STATUS_NAMES[code]: text for code, text in STATUS_REASONS.items()}
     parameters = format_si(float(question.model.without_mtp().parameter_count()))
@@ -202,7 +202,7 @@ def _print_counts(question: Question, statuses: Counter[str]) -> None:
 
 def nothing_possible(table: Table) -> str:
     """Say in one line why no operating point is possible, and what to try."""
-    from perfmodel.serving.rules import STATUS_NAMES, STATUS_REASONS
+    from perfmodel.serving.grid import STATUS_NAMES, STATUS_REASONS
 
     reasons = {STATUS_NAMES[code]: text for code, text in STATUS_REASONS.items()}
     counts = _statuses(table).most_common(3)
@@ -272,7 +272,7 @@ def point_options(
     settings, reading : mapping
         Values of ``--set``, and how the model is read.
     """
-    from perfmodel.serving.fields import DEPLOYMENT_FIELDS, ENGINE_LIMITS, LOAD_FIELDS
+    from perfmodel.strategy.served_fields import DEPLOYMENT_FIELDS, ENGINE_LIMITS, LOAD_FIELDS
 
     engine = next(item for item in engines if item.name == row["engine"])
     own = {name: getattr(engine, name) for name in ENGINE_LIMITS}

@@ -43,9 +43,9 @@ def load_rows(
         A value of training software is among the settings.
     """
     from perfmodel.hwprofiles import load_hardware
-    from perfmodel.hwprofiles.paths import implausible
+    from perfmodel.hwprofiles.hardware import implausible
     from perfmodel.hwprofiles.rows import hardware_rows
-    from perfmodel.hwprofiles.transfer import UNSTATED
+    from perfmodel.hwprofiles.trust import UNSTATED
 
     if strange := of_software({**settings, **swept}):
         raise StrategyError(f"'{SOFTWARE}{next(iter(strange))}': no training software runs here")
@@ -159,7 +159,7 @@ def _each(
 
 def software_options(framework: Framework) -> str:
     """Return the options that choose a framework and its changes; empty for the default."""
-    from perfmodel.software.facts import facts_of
+    from perfmodel.base.fields import facts_of
     from perfmodel.software.framework import FRAMEWORKS, Framework
 
     preset = framework.name.partition("[")[0]

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -32,7 +31,7 @@ import click
 from perfmodel.base.errors import FormatError, did_you_mean
 from perfmodel.base.fields import Field
 from perfmodel.base.files import read_toml, user_path
-from perfmodel.cli.group import Option
+from perfmodel.cli.group import Command, Option
 from perfmodel.cli.group import verbosity_options as verbosity_options
 from perfmodel.cli.shared import completions
 from perfmodel.cli.shared.inputs import DEFAULT_FRAMEWORK
@@ -207,8 +206,18 @@ def fields_of(table: str) -> Mapping[str, Field]:
 
 
 @cache
+def _pages(wing: str) -> dict[str, str]:
+    return read_toml(FOLDER / wing / "pages.toml")
+
+
+def page(wing: str, name: str, line: str, kind: type[click.Command] = Command) -> dict[str, Any]:
+    """Return what a command's help is made of: its page (``cli/WING/pages.toml``), and one line."""
+    return {"cls": kind, "short_help": line, "help": _pages(wing)[name]}
+
+
+@cache
 def _document(wing: str) -> dict[str, Any]:
-    return tomllib.loads((FOLDER / wing / FILE).read_text(encoding="utf-8"))
+    return read_toml(FOLDER / wing / FILE)
 
 
 def _field(key: str, row: Mapping[str, Any]) -> Field:

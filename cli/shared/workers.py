@@ -14,9 +14,9 @@ from perfmodel.cli.shared.options import Function, options_of, stack
 from perfmodel.cli.shared.printing import detail, progress, remark
 
 if TYPE_CHECKING:
-    from perfmodel.base.workers import Workers
     from perfmodel.sweeps.blocks import BlockSweep
     from perfmodel.sweeps.stored import Summary
+    from perfmodel.sweeps.workers import Workers
 
 WORKERS = "Several processes or machines"
 
@@ -49,13 +49,13 @@ def chosen_workers(
     click.UsageError
         Both are named.
     DataError
-        As of `perfmodel.base.workers.local_workers` and `scheduler_workers`.
+        As of `perfmodel.sweeps.workers.local_workers` and `scheduler_workers`.
     """
     check_one(processes, scheduler, name)
     if processes is None and scheduler is None:
         yield None
         return
-    from perfmodel.base.workers import local_workers, scheduler_workers
+    from perfmodel.sweeps.workers import local_workers, scheduler_workers
 
     with scheduler_workers(scheduler) if scheduler else local_workers(processes or 1) as found:
         detail(f"{len(found)} workers of {found.name}")

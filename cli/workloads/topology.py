@@ -397,7 +397,7 @@ def _loads(
     domain: int | None,
 ) -> tuple[Schedule, NDArray[np.float64]]:
     """Return the messages of an operation and the bytes over every link."""
-    from perfmodel.workloads.schedules.loads import operation_loads, operation_schedule
+    from perfmodel.workloads.schedules.schedule import operation_loads, operation_schedule
 
     group = list(range(topology.device_count)) if members is None else members
     messages = operation_schedule(topology, operation, algorithm, group, size, domain)

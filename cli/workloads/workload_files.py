@@ -181,7 +181,7 @@ def _as_aicb(
 ) -> tuple[str, str]:
     """Return text and name of AICB's own file."""
     from perfmodel.workloads.formats.aiob import read_aiob
-    from perfmodel.workloads.twins.aicb.generate import file_name, generate
+    from perfmodel.workloads.twins.aicb.arguments import file_name, generate
 
     computation = None
     if hardware is not None:
@@ -208,7 +208,7 @@ def _corrected(
     from perfmodel.workloads.export.text import corrected_workload
     from perfmodel.workloads.export.workload import projected_workload
     from perfmodel.workloads.formats.aicb_text import format_aicb_text
-    from perfmodel.workloads.twins.aicb.generate import file_name
+    from perfmodel.workloads.twins.aicb.arguments import file_name
     from perfmodel.workloads.twins.aicb.translation import model_of, strategy_of
 
     if hardware is None:

@@ -15,10 +15,10 @@ from perfmodel.base.errors import DataError, PerfModelError, StrategyError, did_
 from perfmodel.base.table import Table
 from perfmodel.kernels.serving import variables as serving_variables
 from perfmodel.kernels.variables import COSTS, STEP_VARIABLES, VARIABLES, Variable
-from perfmodel.serving.fields import DEPLOYMENT_FIELD_BY_NAME, LOAD_FIELD_BY_NAME
 from perfmodel.store.results import LARGER_IS_BETTER
 from perfmodel.store.subject import SERVING, TRAINING, Subject
 from perfmodel.strategy.fields import FIELD_BY_NAME, StrategyField
+from perfmodel.strategy.served_fields import DEPLOYMENT_FIELD_BY_NAME, LOAD_FIELD_BY_NAME
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

@@ -27,7 +27,7 @@ from perfmodel.operations.operations import (
 )
 from perfmodel.operations.parts import Part
 from perfmodel.operations.priced import Priced, crossed_level
-from perfmodel.serving import rules as serving_rules
+from perfmodel.serving import grid as serving_grid
 from perfmodel.serving.grid import DeploymentGrid, LoadGrid
 from perfmodel.serving.pass_operations import Pass, PassOperation, pass_operations
 from perfmodel.software.framework import Framework, load_framework
@@ -36,11 +36,17 @@ from perfmodel.strategy.single import check_one_strategy
 from perfmodel.training.part_table import price_parts
 from perfmodel.training.project import framework_of_run, project_grid
 from perfmodel.training.schedule import held_parts, recomputed_of, stage_compositions
+from perfmodel.training.stages import (
+    MOMENTS,
+    PipelineTimeline,
+    StageMemory,
+    pipeline_timeline,
+    stage_memories,
+)
 from perfmodel.training.workload import Workload, layer_columns, placement_of
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.model.routing import Routing
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +162,21 @@ def operation_costs(
                 )
             )
     return costs
+
+
+def pipeline_of(
+    model: ModelSpec, grid: StrategyGrid, hardware: Hardware, framework: Framework
+) -> PipelineTimeline:
+    """Return the passes of the pipeline of one strategy, in time."""
+    run = framework_of_run(framework, model, hardware, grid)
+    return pipeline_timeline(model, grid, hardware, run)
+
+
+def memory_moments(
+    model: ModelSpec, grid: StrategyGrid, hardware: Hardware, framework: Framework
+) -> tuple[tuple[str, ...], list[StageMemory]]:
+    """Return the moments of a step, and what the stages of one strategy hold at each."""
+    return MOMENTS, stage_memories(model, grid, hardware, framework)
 
 
 # Components of the step that add up from operations; the others have no operations.
@@ -303,9 +324,6 @@ def explain_point(
     loads: LoadGrid,
     hardware: Hardware,
     row: Mapping[str, Any],
-    *,
-    prefill_hardware: Hardware | None = None,
-    routing: Routing | None = None,
 ) -> dict[str, list[PassOperation]]:
     """Price the passes of one operating point, operation by operation.
 
@@ -317,9 +335,6 @@ def explain_point(
     hardware : Hardware
     row : mapping of str to value
         The point's results; its ``batch`` counts.
-    prefill_hardware : Hardware, optional
-        Of the prefill pool; default `hardware`.
-    routing : Routing, optional
 
     Returns
     -------
@@ -335,14 +350,13 @@ def explain_point(
         raise StrategyError(
             f"explain takes exactly one point, not {len(grid):,} deployments under {len(loads):,}"
         )
-    if grid.status[0] != serving_rules.VALID:
-        reason = serving_rules.STATUS_REASONS[int(grid.status[0])]
+    if grid.status[0] != serving_grid.VALID:
+        reason = serving_grid.STATUS_REASONS[int(grid.status[0])]
         raise StrategyError(f"impossible deployment: {reason}")
     layouts, layout, second = grid.layouts()
     found = {}
     for name, what in point_passes(grid, loads, float(row["batch"])).items():
         apart = name == "prefill" and second[0] >= 0
         held = layouts.take(np.array([second[0] if apart else layout[0]]))
-        device = (prefill_hardware or hardware) if apart else hardware
-        found[name] = pass_operations(grid.model, held, device, what, routing=routing)
+        found[name] = pass_operations(grid.model, held, hardware, what)
     return found

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from perfmodel.model.build import ModelSpec, layer_parameters
-from perfmodel.model.describe import describe_layer
+from perfmodel.model.layers import describe_layer
 from perfmodel.model.state import sequence_state
 from perfmodel.operations.flops import adapter_parameters, model_flops_per_token
 

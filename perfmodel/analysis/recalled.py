@@ -18,7 +18,7 @@ from perfmodel.base.errors import DataError
 from perfmodel.base.pipelines import TABLE
 from perfmodel.base.provenance import record_of
 from perfmodel.base.table import Column, Table
-from perfmodel.model.record import model_from_record
+from perfmodel.model.presets import model_from_record
 from perfmodel.store.cost import assumptions
 from perfmodel.store.subject import SERVING, TRAINING, subject_of
 from perfmodel.strategy.fields import FIELDS
@@ -115,9 +115,9 @@ def _recalled_points(
     from perfmodel.hwprofiles.hardware import hardware_from_dict
     from perfmodel.model.routing import Routing
     from perfmodel.serving.enumerate import deployments_from_rows
-    from perfmodel.serving.fields import DEPLOYMENT_FIELD_BY_NAME, LOAD_FIELD_BY_NAME
     from perfmodel.serving.grid import LoadGrid
     from perfmodel.strategy.grid import columns_from_rows
+    from perfmodel.strategy.served_fields import DEPLOYMENT_FIELD_BY_NAME, LOAD_FIELD_BY_NAME
 
     try:
         found = json.loads(attributes["provenance"])
@@ -245,8 +245,8 @@ def _served(table: Table, row: Mapping[str, Any], options: Mapping[str, Any]) ->
 
 def _engine(records: Mapping[str, Any], label: str) -> Engine:
     """Return a stored engine by the label of its column."""
+    from perfmodel.base.fields import facts_of
     from perfmodel.software.engine import Engine
-    from perfmodel.software.facts import facts_of
 
     record = {name.replace(" ", "_"): it for name, it in records.items()}[label]
     facts = {name: fact.convert(record[name]) for name, fact in facts_of(Engine).items()}

@@ -8,14 +8,13 @@ one is read as the family whose keys it has, which the model then says in its re
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import ModelError, did_you_mean
-from perfmodel.base.files import JsonWords, parse_json, user_path
+from perfmodel.base.files import JsonWords, parse_json, read_toml, user_path
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.config_keys import ConfigKeys
 from perfmodel.model.pages import (
@@ -27,8 +26,7 @@ from perfmodel.model.pages import (
     resolved,
     spellings,
 )
-from perfmodel.model.quantization import QuantizationSpec, places_of
-from perfmodel.model.quantization_config import read_quantization
+from perfmodel.model.quantization import PLACES, QuantizationSpec, place_of, read_quantization
 from perfmodel.model.vision import read_towers
 
 _WORDS = JsonWords(
@@ -197,9 +195,21 @@ def _quantization(
     layers = model.num_layers + len(model.mtp_layers)
     expert_dtype = str(stated.get("expert_dtype") or "")
     try:
-        return read_quantization(found, places_of(model), layers, expert_dtype)
+        return read_quantization(found, _matrix_places(model), layers, expert_dtype)
     except ModelError as error:  # no number of a training depends on it
         return f"quantization_config not understood ({error}): weights are taken as of 16 bits"
+
+
+def _matrix_places(model: ModelSpec) -> frozenset[str]:
+    """Return where a model has matrices."""
+    layers = dict.fromkeys((*model.layers, *model.mtp_layers))
+    found = (
+        place_of(where, piece)
+        for layer in layers
+        for where, piece in layer.pieces(model.hidden_size)
+        if piece.kind == "matrix"
+    )
+    return frozenset((*found, "embedding", "output")) & frozenset(PLACES)
 
 
 def language_model(config: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
@@ -252,12 +262,7 @@ def _chosen_page(family: str) -> tuple[Page, str]:
     """Return the page that the user chose, by name or from a file, and its name."""
     if family.endswith(".toml"):
         path = user_path(family)
-        try:
-            return resolved(tomllib.loads(path.read_text(encoding="utf-8")), path.stem), path.stem
-        except OSError as error:
-            raise ModelError(f"page {family}: cannot be read ({error.strerror})") from None
-        except ValueError as error:
-            raise ModelError(f"page {family}: {error}") from None
+        return resolved(read_toml(path, ModelError), path.stem), path.stem
     found = page(family)
     if found is None:
         hint = did_you_mean(family, page_names()) or "; see docs/models.md"

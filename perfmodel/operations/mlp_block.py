@@ -320,7 +320,7 @@ def _add_choice(ops: OperationList, mlp: MlpSpec) -> None:
 
 
 def mlp_module(mlp: MlpSpec) -> str:
-    """Return the module of `perfmodel.software.recompute.MODULES` that a whole block is."""
+    """Return the module of `perfmodel.software.modules.MODULES` that a whole block is."""
     return "moe" if mlp.kind == "moe" else "mlp"
 
 

@@ -25,7 +25,7 @@ from perfmodel.operations.operations import (
     Stream,
 )
 from perfmodel.software.framework import Framework
-from perfmodel.software.recompute import policy_of
+from perfmodel.software.modules import policy_of
 from perfmodel.strategy.grid import RECOMPUTE
 
 # Host work, in launches, when one parameter's gradient is ready: autograd accumulation and
@@ -100,7 +100,7 @@ class OperationList:
         ----------
         operation : Operation
         module : str
-            The smallest one to which it belongs (`perfmodel.software.recompute.MODULES`).
+            The smallest one to which it belongs (`perfmodel.software.modules.MODULES`).
         alternate : float or ndarray
             Share of it that is repeated where every second product is.
         """

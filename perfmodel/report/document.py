@@ -37,9 +37,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel._version import __version__
 from perfmodel.base.errors import DataError
 from perfmodel.base.files import atomic_path, check_writable
+from perfmodel.base.version import __version__
 from perfmodel.report.kinds import SERVING, SLOWEST_FIRST, TRAINING, title_of
 from perfmodel.report.packing import columns_of, selected, spoken
 from perfmodel.report.page_text import page_html

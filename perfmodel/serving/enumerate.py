@@ -10,7 +10,19 @@ from numpy.typing import NDArray
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.model.presets import load_model
-from perfmodel.serving.fields import (
+from perfmodel.serving.grid import (
+    STATUS_REASONS,
+    VALID,
+    DeploymentGrid,
+    LoadGrid,
+    check_loads,
+    deployment_status,
+    engines_of,
+    worker_devices,
+)
+from perfmodel.strategy.grid import axis_product, axis_values, columns_from_rows
+from perfmodel.strategy.rules import head_counts
+from perfmodel.strategy.served_fields import (
     DEGREES,
     DEPLOYMENT_FIELD_BY_NAME,
     ENGINE_LIMITS,
@@ -18,15 +30,6 @@ from perfmodel.serving.fields import (
     UNSET,
     is_stated,
 )
-from perfmodel.serving.grid import DeploymentGrid, LoadGrid, check_loads, engines_of
-from perfmodel.serving.rules import (
-    STATUS_REASONS,
-    VALID,
-    deployment_status,
-    worker_devices,
-)
-from perfmodel.strategy.grid import axis_product, axis_values, columns_from_rows
-from perfmodel.strategy.rules import head_counts
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -64,7 +67,7 @@ def serving_grid(
     keep_impossible : bool
         Keep impossible deployments, with the code of the broken rule in ``status``.
     **axes
-        One value or a list for any field of `perfmodel.serving.fields.DEPLOYMENT_FIELDS`.
+        One value or a list for any field of `perfmodel.strategy.served_fields.DEPLOYMENT_FIELDS`.
         ``tensor_parallel`` takes every power of two up to a node whose devices hold the model where
         it is not given, and 1 with attention data parallelism; other fields have their defaults.
         Degrees of prefill workers are 1 where one of them is given, else as of decode workers.
@@ -154,9 +157,9 @@ def load_grid(**axes: Any) -> LoadGrid:
     Parameters
     ----------
     **axes
-        One value or a list for any field of `perfmodel.serving.fields.LOAD_FIELDS`. Values of
-        ``concurrency`` (closed loop) and of ``arrival_rate`` (open loop) stand beside each
-        other, everything else is multiplied out.
+        One value or a list for any field of `perfmodel.strategy.served_fields.LOAD_FIELDS`.
+        Values of ``concurrency`` (closed loop) and of ``arrival_rate`` (open loop) stand beside
+        each other, everything else is multiplied out.
 
     Raises
     ------

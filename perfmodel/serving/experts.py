@@ -21,12 +21,17 @@ from perfmodel.compute.moe import DRAWS, moe_layer_times
 from perfmodel.compute.routing import rank_loads
 from perfmodel.compute.stream import stream_times
 from perfmodel.hwprofiles import Hardware
-from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.layers import MlpSpec
 from perfmodel.model.routing import Routing
 from perfmodel.model.spec import ModelSpec
 from perfmodel.serving.communication import expert_exchange_times
-from perfmodel.serving.layouts import ACTIVATION_FORMATS, WEIGHT_FORMATS, Layouts
-from perfmodel.serving.weights import ProductFormat, place_formats
+from perfmodel.serving.layouts import (
+    ACTIVATION_FORMATS,
+    WEIGHT_FORMATS,
+    Layouts,
+    ProductFormat,
+    place_formats,
+)
 from perfmodel.software.engine import Engine
 
 SERVED_ROUTING = Routing("two_level")

@@ -27,7 +27,7 @@ from perfmodel.model.build import (
 )
 from perfmodel.operations.priced import distinct_rows
 from perfmodel.operations.sparse_block import absorbs_keys
-from perfmodel.serving.weights import ProductFormat
+from perfmodel.serving.layouts import ProductFormat
 from perfmodel.software.engine import Engine
 
 if TYPE_CHECKING:

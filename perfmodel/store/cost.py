@@ -323,7 +323,7 @@ def checkpoint_size(results: Table | xr.Dataset) -> Any:
     DataError
         The results do not say for what model and software they are.
     """
-    from perfmodel.model.record import model_from_record
+    from perfmodel.model.presets import model_from_record
     from perfmodel.store.results import as_table
 
     found = _provenance(results)

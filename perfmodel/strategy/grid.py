@@ -19,7 +19,7 @@ from perfmodel.base.columns import Flags, Integers
 from perfmodel.base.errors import StrategyError, did_you_mean
 from perfmodel.base.fields import MOST
 from perfmodel.base.memory import check_memory
-from perfmodel.base.notebook import facts_html
+from perfmodel.base.units import facts_html
 from perfmodel.strategy.fields import (
     CONTEXT_PARALLEL_KINDS,
     FIELD_BY_NAME,

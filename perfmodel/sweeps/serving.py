@@ -15,8 +15,7 @@ from perfmodel.base.errors import StrategyError
 from perfmodel.base.memory import check_memory
 from perfmodel.base.provenance import versions
 from perfmodel.base.table import Column, Table, described, flags, labelled
-from perfmodel.base.workers import PIECES, Workers, cut, in_blocks, whole_work
-from perfmodel.hwprofiles.paths import row_names
+from perfmodel.hwprofiles.hardware import row_names
 from perfmodel.kernels.serving.variables import (
     MEMORY_VARIABLES,
     ROW_VARIABLES,
@@ -25,27 +24,27 @@ from perfmodel.kernels.serving.variables import (
 )
 from perfmodel.model.presets import load_model
 from perfmodel.serving.enumerate import load_grid, serving_grid
-from perfmodel.serving.fields import DEPLOYMENT_FIELDS, LOAD_FIELDS, UNITS
-from perfmodel.serving.grid import DeploymentGrid, LoadGrid
+from perfmodel.serving.grid import CACHE_BELOW_ONE_REQUEST, STATUS_NAMES, DeploymentGrid, LoadGrid
 from perfmodel.serving.project import Points, project_points
-from perfmodel.serving.rules import CACHE_BELOW_ONE_REQUEST, STATUS_NAMES
 from perfmodel.store.netcdf import narrow, or_single
+from perfmodel.strategy.served_fields import DEPLOYMENT_FIELDS, LOAD_FIELDS, UNITS
 from perfmodel.sweeps.sweep import (
     hardware_coordinates,
     hardware_rows,
     numbered,
 )
 from perfmodel.sweeps.trust import add_trust
+from perfmodel.sweeps.workers import PIECES, Workers, cut, in_blocks, whole_work
 
 if TYPE_CHECKING:
     import xarray as xr
 
-    from perfmodel.base.workers import Workers
     from perfmodel.hwprofiles import Hardware
     from perfmodel.model.routing import Routing
     from perfmodel.model.spec import ModelSpec
     from perfmodel.serving.project import Points
     from perfmodel.strategy.fields import StrategyField
+    from perfmodel.sweeps.workers import Workers
 
 
 class Block(NamedTuple):
@@ -64,7 +63,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ServedGrid:
-    """Deployments under loads on hardware, projected in blocks (`perfmodel.base.workers.Work`).
+    """Deployments under loads on hardware, projected in blocks (`perfmodel.sweeps.workers.Work`).
 
     Attributes
     ----------

@@ -10,21 +10,25 @@ import numpy as np
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.table import Column, Table
-from perfmodel.base.workers import PIECES, in_blocks
 from perfmodel.kernels.serving.variables import ROW_VARIABLES
 from perfmodel.serving.enumerate import load_grid
-from perfmodel.serving.grid import DeploymentGrid, LoadGrid
+from perfmodel.serving.grid import (
+    CACHE_BELOW_ONE_REQUEST,
+    CONTEXT_TOO_LONG,
+    VALID,
+    DeploymentGrid,
+    LoadGrid,
+)
 from perfmodel.serving.project import prepare
 from perfmodel.serving.replay import lacks_room, replay_trace
 from perfmodel.serving.requests import RequestTrace
-from perfmodel.serving.rules import CACHE_BELOW_ONE_REQUEST, CONTEXT_TOO_LONG, VALID
 from perfmodel.sweeps.serving import DIMS, Block, ServedGrid, serve_table
 from perfmodel.sweeps.sweep import hardware_rows
+from perfmodel.sweeps.workers import PIECES, in_blocks
 
 if TYPE_CHECKING:
-    from perfmodel.base.workers import Workers
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.model.routing import Routing
+    from perfmodel.sweeps.workers import Workers
 
 TRIED = 4  # requests, which need all kernels
 
@@ -56,9 +60,6 @@ def replay_table(
     hardware: Hardware | str | Sequence[Hardware | str],
     *,
     concurrency: Sequence[float] = (),
-    dispatch: str = "least_loaded",
-    cached: bool = True,
-    routing: Routing | None = None,
     progress: Callable[[int], None] | None = None,
     hardware_values: Mapping[str, Sequence[float]] | None = None,
     workers: Workers | None = None,
@@ -70,14 +71,12 @@ def replay_table(
     grid : DeploymentGrid
         Of one pool each.
     trace : RequestTrace
-        Such as `perfmodel.serving.request_file.read_requests` returns.
+        Such as `perfmodel.serving.requests.read_requests` returns.
     hardware : Hardware or str, or sequence of them
     concurrency : sequence of float
         Send so many requests at once, and each other one when one has ended, one load each;
         without it they come when the trace says.
-    dispatch, cached
-        As of `perfmodel.serving.replay.replay_trace`.
-    routing, progress, hardware_values, workers
+    progress, hardware_values, workers
         As of `perfmodel.sweeps.serving.serve`.
 
     Returns
@@ -97,14 +96,12 @@ def replay_table(
         raise StrategyError("a trace is replayed on one pool; some deployments have two")
     rows = hardware_rows(hardware)
     loads = trace_loads(trace, concurrency)
-    table = serve_table(
-        grid.model, grid, loads, rows, routing=routing, hardware_values=hardware_values
-    )
+    table = serve_table(grid.model, grid, loads, rows, hardware_values=hardware_values)
     shape = tuple(table.sizes[dim] for dim in DIMS)
     values = np.full((len(ROW_VARIABLES), *shape), np.nan)
     status = table["status"].values.copy()
-    served = ServedGrid(grid, loads, rows, routing=routing)
-    work = _Replay(served, trace, tuple(concurrency), dispatch, cached)
+    served = ServedGrid(grid, loads, rows)
+    work = _Replay(served, trace, tuple(concurrency))
     blocks = served.blocks(PIECES * len(workers) if workers is not None else 1)
     for block, found in in_blocks(work, blocks, workers, progress):
         at = block.deployments, block.hardware, block.loads
@@ -123,13 +120,11 @@ class _Replayed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Replay:
-    """What is replayed (`perfmodel.base.workers.Work`); attributes as of `replay_table`."""
+    """What is replayed (`perfmodel.sweeps.workers.Work`); attributes as of `replay_table`."""
 
     served: ServedGrid
     trace: RequestTrace
     concurrency: tuple[float, ...]
-    dispatch: str
-    cached: bool
 
     def size(self, block: Block) -> int:
         """Return how many replays a block has."""
@@ -159,8 +154,6 @@ class _Replay:
                     ready.deployments,
                     trace,
                     deployment=i,
-                    dispatch=self.dispatch,
-                    cached=self.cached,
                     concurrency=int(concurrency[j]) if concurrency else None,
                 ).summary
                 for k, variable in enumerate(ROW_VARIABLES):

@@ -14,9 +14,8 @@ from perfmodel.base.errors import StrategyError, did_you_mean
 from perfmodel.kernels.serving.variables import ALIASES, ROW_VARIABLES, VARIABLES
 from perfmodel.model.presets import load_model
 from perfmodel.serving.enumerate import load_grid, serving_grid
-from perfmodel.serving.grid import DeploymentGrid, LoadGrid
+from perfmodel.serving.grid import DeploymentGrid, LoadGrid, worker_devices
 from perfmodel.serving.project import Prepared, close, context_too_long, prepare
-from perfmodel.serving.rules import worker_devices
 from perfmodel.store.results import LARGER_IS_BETTER, Ranked, rows
 from perfmodel.sweeps.serving import serve_table
 from perfmodel.sweeps.sweep import hardware_rows
@@ -86,7 +85,7 @@ def size_deployment(
     -----
     More workers share a rate and are each less loaded, so that limits are kept from some number of
     workers on, which doubling and halving find for all layouts at once. Workers of two pools are
-    matched by `perfmodel.serving.matching`.
+    matched by `perfmodel.serving.limits`.
 
     Examples
     --------
@@ -212,7 +211,7 @@ def _matched(
     max_devices: int,
 ) -> tuple[DeploymentGrid, str]:
     """Return deployments of two pools, matched, and why there is none."""
-    from perfmodel.serving.matching import matched_workers
+    from perfmodel.serving.limits import matched_workers
 
     assert ready.tables is not None
     assert ready.deployments is not None

@@ -19,7 +19,6 @@ from perfmodel.base.errors import DataError, PerfModelError
 from perfmodel.base.files import not_written
 from perfmodel.base.provenance import source_digest
 from perfmodel.base.table import Column, Table
-from perfmodel.base.workers import Workers, in_blocks
 from perfmodel.kernels.variables import RATE
 from perfmodel.store.files import check_results_path
 from perfmodel.store.netcdf import read_netcdf
@@ -27,6 +26,7 @@ from perfmodel.store.results import GROUPS
 from perfmodel.strategy.rules import PRECISION_UNSUPPORTED, STATUS_NAMES
 from perfmodel.sweeps.blocks import STORES, BlockSweep, Journal, Store, described
 from perfmodel.sweeps.ranking import RankedSweep
+from perfmodel.sweeps.workers import Workers, in_blocks
 
 MOST_KEPT = 2**14  # strategies, before they are winnowed
 
@@ -245,7 +245,7 @@ WARM = 512  # strategies; enough to run every kernel that their sweep needs
 
 @dataclass(frozen=True, slots=True)
 class StoredBlocks:
-    """A sweep whose blocks are projected and stored (`perfmodel.base.workers.Work`).
+    """A sweep whose blocks are projected and stored (`perfmodel.sweeps.workers.Work`).
 
     Attributes
     ----------

@@ -15,7 +15,7 @@ from perfmodel.base.errors import StrategyError
 from perfmodel.base.memory import check_memory
 from perfmodel.base.provenance import versions
 from perfmodel.base.table import Column, Table, described, flags, labelled
-from perfmodel.hwprofiles.paths import row_names, unit_of
+from perfmodel.hwprofiles.hardware import row_names, unit_of
 from perfmodel.hwprofiles.rows import profiles_of
 from perfmodel.kernels.variables import (
     HOST_MEMORY,

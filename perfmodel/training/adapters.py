@@ -10,8 +10,7 @@ import numpy as np
 
 from perfmodel.model.adapters import AdapterSpec, layer_products, of_experts
 from perfmodel.model.attention import AttentionSpec
-from perfmodel.model.layers import LayerSpec
-from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.layers import LayerSpec, MlpSpec
 from perfmodel.operations.layer_block import blocks_of, norm_modules
 from perfmodel.operations.mlp_block import expert_loads, mlp_module
 from perfmodel.operations.operations import Size

@@ -17,7 +17,7 @@ import numpy as np
 
 from perfmodel.compute.recurrence import recurrence_saved_bytes
 from perfmodel.model.attention import AttentionSpec
-from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.layers import MlpSpec
 from perfmodel.model.recurrence import RecurrenceSpec, ShortConvolutionSpec
 from perfmodel.operations.context_block import ALL_TO_ALL, RING
 from perfmodel.operations.mlp_block import expert_loads, mlp_module

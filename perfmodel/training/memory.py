@@ -18,16 +18,14 @@ from perfmodel.model.attention import AttentionSpec
 from perfmodel.model.layers import LayerSpec, Mixer, norm_parameters
 from perfmodel.model.pieces import Piece
 from perfmodel.model.recurrence import RecurrenceSpec
-from perfmodel.model.spec import ModelSpec
-from perfmodel.model.tower import TowerSpec
+from perfmodel.model.spec import ModelSpec, TowerSpec
 from perfmodel.operations.attention_block import encoder_tokens, tower_tokens
 from perfmodel.operations.flops import adapter_weights
 from perfmodel.operations.layer_block import blocks_of
 from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys, Operation, Size
 from perfmodel.operations.parts import BEHIND_LAYERS, Part, padded_vocabulary
 from perfmodel.software.framework import Framework
-from perfmodel.software.offload import offloaded_inputs
-from perfmodel.software.recompute import SAVED
+from perfmodel.software.modules import SAVED, offloaded_inputs
 from perfmodel.strategy.grid import RECOMPUTE, columns_from_rows
 from perfmodel.training.activations import Kept, Scope, masks_kept, norms_kept, streams_kept
 from perfmodel.training.adapters import WIDE, frozen_kept
@@ -282,7 +280,7 @@ def saved_bytes(model: ModelSpec, framework: Framework) -> dict[str, float]:
     Returns
     -------
     dict of str to float
-        Words of `perfmodel.software.recompute.SAVED`, and `INPUT` -> of one token on one device,
+        Words of `perfmodel.software.modules.SAVED`, and `INPUT` -> of one token on one device,
         all layers together [B].
     """
     columns = columns_from_rows([{"sequence_length": 1}])
@@ -307,7 +305,7 @@ def waiting_share(
     framework : Framework
     saved : sequence of str
         Outputs that are kept beside the layers' input, words of
-        `perfmodel.software.recompute.SAVED`.
+        `perfmodel.software.modules.SAVED`.
     waiting : sequence of str
         Those of them, or the input (`INPUT`), that wait there.
     """

@@ -260,6 +260,24 @@ class PipelineTimeline(NamedTuple):
         """Write it for https://ui.perfetto.dev, completely or not at all; return the events."""
         return write_timeline(self.tracks(), path, {"makespan [s]": self.makespan})
 
+    def to_json_dict(self) -> dict[str, Any]:
+        """Return the stages and how what they keep changes, for JSON."""
+        stages = [
+            {
+                **stage._asdict(),
+                "layers": list(stage.layers),
+                "kept_over_time": {
+                    "time": self.kept_from[first:behind].tolist(),
+                    "bytes": self.kept[first:behind].tolist(),
+                },
+            }
+            for stage, (first, behind) in zip(
+                self.stages, pairwise(self.pipeline.order.first.tolist()), strict=True
+            )
+        ]
+        passes = int(self.timeline.start.size)
+        return {"makespan": self.makespan, "passes": passes, "stages": stages}
+
 
 def pipeline_of(grid: StrategyGrid) -> Pipeline:
     """Return what every stage of one strategy does; one alone goes back and forth."""

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.columns import Integers
+from perfmodel.base.columns import Integers, Texts
 from perfmodel.base.errors import FormatError
-from perfmodel.base.texts import Texts
 
 # Positions are the numbers of Chakra's enums.
 NODE_KINDS = (

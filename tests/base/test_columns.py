@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from perfmodel.base import columns as module
-from perfmodel.base.columns import broadcast, check_least, distinct_keys, plain_values
+from perfmodel.base.columns import Texts, broadcast, check_least, distinct_keys, plain_values
 from perfmodel.base.errors import DataError, StrategyError
 
 
@@ -63,6 +63,40 @@ def test_single_precision_has_the_digits_that_it_has():
     assert np.float32(8030527500.0) == np.float32(8030527488.0)
     assert plain_values(np.array([0.1])) == [0.1]
     assert plain_values(np.array(["a", "b"])) == ["a", "b"]
+
+
+WORDS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=5), max_size=6)
+
+
+@given(WORDS)
+def test_texts_come_back(words):
+    texts = Texts.of(words)
+    assert (len(texts), list(texts)) == (len(words), words)
+    assert texts == words
+    assert texts == tuple(words)
+    assert texts == Texts.of(iter(words))
+    assert Texts.of(texts) is texts
+    assert texts[1:] == tuple(words[1:])
+    assert [texts[-1 - i] for i in range(len(words))] == words[::-1]
+    assert hash(texts) == hash(Texts.of(words))
+
+
+def test_other_texts_are_not_equal():
+    assert Texts.of(["ab", "c"]) != Texts.of(["a", "bc"])
+    assert Texts.of(["ab"]) != ["ac"]
+    assert Texts.of([]) != "text"
+    assert repr(Texts.of(["é"])) == "Texts.of(('é',))"
+
+
+@pytest.mark.parametrize("index", [2, -3])
+def test_an_index_out_of_range(index):
+    with pytest.raises(IndexError):
+        Texts.of(["a", "b"])[index]
+
+
+def test_half_a_pair_is_no_text():
+    with pytest.raises(UnicodeEncodeError):
+        Texts.of(["\ud800"])
 
 
 def check(columns):

@@ -16,7 +16,7 @@ from perfmodel.compute.expert_exchange import moe_exchange_times
 from perfmodel.compute.gemm import gemm_times
 from perfmodel.hwprofiles import Hardware, load_hardware
 from perfmodel.hwprofiles.constants import known
-from perfmodel.hwprofiles.transfer import at_clock
+from perfmodel.hwprofiles.trust import at_clock
 from perfmodel.measured.calibrate import (
     Calibration,
     calibrate_family,

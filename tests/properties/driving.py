@@ -48,15 +48,15 @@ from perfmodel.software.framework import load_framework
 from perfmodel.strategy.fields import MAPPINGS
 from perfmodel.strategy.pipelines import usual_chunks
 from perfmodel.training.stages import pipeline_timeline, stage_memories
+from perfmodel.wafer.core_trace import format_pieces
 from perfmodel.wafer.cores.attention import AttentionSizes, Part, decode_attention
 from perfmodel.wafer.cores.instructions import bytes_times_links, multicasts
 from perfmodel.wafer.cores.layout import even_layout
-from perfmodel.wafer.cores.node import product
-from perfmodel.wafer.cores.routing import core_routing
-from perfmodel.wafer.cores.setting import CoreSetting
-from perfmodel.wafer.formats.core_trace import format_pieces
+from perfmodel.wafer.cores.products import product
 from perfmodel.wafer.nodes.workload import node_operations
-from perfmodel.wafer.search.mapping import search_mapping
+from perfmodel.wafer.routing import core_routing
+from perfmodel.wafer.search import search_mapping
+from perfmodel.wafer.setting import CoreSetting
 from perfmodel.wafer.system import WaferSystem
 from perfmodel.wafer.tiles import best_tiles
 from perfmodel.wafer.twin.core_pieces import (
@@ -66,20 +66,18 @@ from perfmodel.wafer.twin.core_pieces import (
     multicast_piece,
     product_pieces,
 )
+from perfmodel.wafer.walk import ABSORBED, AttentionShape
 from perfmodel.workloads.formats.astra_text_machine import INTER_DIMENSION, INTRA_DIMENSION
-from perfmodel.workloads.schedules.on_links import scheduled_time
+from perfmodel.workloads.schedules.schedule import operation_loads, schedule
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
-from perfmodel.workloads.twins.astra.collective import (
-    simulate_collective,
-    simulate_collectives,
-    uniform_system,
-)
+from perfmodel.workloads.twins.astra.collective import simulate_collectives, uniform_system
 from perfmodel.workloads.twins.astra.costs import AstraCosts
 from tests.kernels.pipeline.cases import random_durations
 from tests.kernels.serving import cases as serving
 from tests.kernels.serving.test_passes import linear_tables
 from tests.workloads.schedules.networks import CASES, TOPOLOGIES, nodes, options_of
 from tests.workloads.twins.astra import networks as astra
+from tests.workloads.twins.astra.networks import simulate_collective
 from tests.workloads.twins.astra_text import test_native as astra_text
 
 DEVICES = ("dgx-h100", "dgx-a100", "mi300x-server", "tpu-v5p-pod")
@@ -346,13 +344,9 @@ def topologies(random: np.random.Generator) -> None:
         topology.routes(source, target)
         topology.hops(source, target)
         topology.link_loads(source, target, size)
-        topology.message_time(source, target, size)
-        topology.link_loads_of_matrix(random.uniform(0, 1e6, (count, count)))
-        topology.group_links(range(0, count, 2))
     for name, collective, algorithm in CASES:
-        members = range(8)
-        options = options_of(collective, algorithm)
-        scheduled_time(TOPOLOGIES[name], collective, algorithm, 1e6, members, **options)
+        plan = schedule(collective, algorithm, 8, 1e6, **options_of(collective, algorithm))
+        operation_loads(TOPOLOGIES[name], plan, range(8))
 
 
 def trace_set(random: np.random.Generator) -> TraceSet:
@@ -475,11 +469,11 @@ def mesh_tiles(random: np.random.Generator) -> None:
 
 def mesh_mappings(random: np.random.Generator) -> None:
     """Models on regions of a mesh of any size, in both phases."""
-    from perfmodel.wafer.project import project_wafer
+    from perfmodel.wafer.project import wafer_table
 
     for name in ("llama-3-8b", "deepseek-v3", "gpt-oss-20b"):
         for phase in ("decode", "prefill"):
-            project_wafer(
+            wafer_table(
                 name,
                 "wse-2",
                 grid=sizes(random, 2, 760, 2).tolist(),
@@ -506,7 +500,7 @@ def mesh_searches(random: np.random.Generator) -> None:
 def meshes(random: np.random.Generator) -> None:
     """Sums and products on meshes of cores, of any size."""
     from perfmodel.kernels.wafer import products, reduce, routes
-    from perfmodel.wafer.flows import reduction, simulated_cycles
+    from perfmodel.wafer.collectives import reduction, simulated_cycles
 
     for name in reduce.ALGORITHMS:
         flows = reduction(name, 1, int(random.integers(2, 20)), int(random.integers(1, 40)))
@@ -559,7 +553,8 @@ def core_programs(random: np.random.Generator) -> None:
     for _ in range(2):
         sequences, keys, heads = sizes(random, 2, 40, 3).tolist()
         source = even_layout(sequences, heads * 24, grid)
-        size = AttentionSizes(sequences, 1, keys, heads, 1, 24, 16, True, 24)
+        shape = AttentionShape(ABSORBED, heads, 1, 24, 16, 24, 24)
+        size = AttentionSizes(shape, sequences, 1, keys)
         made, layout = decode_attention((Part(source, 0, 24, 24),), (), size, grid, True)
         bytes_times_links(made, WaferSystem(core_grid=grid))
         shape = (1, sequences, heads * 16, keys)
@@ -612,7 +607,7 @@ def operating_points(random: np.random.Generator) -> None:
 def served_requests(random: np.random.Generator) -> None:
     """Served loads pass by pass and closed, with all schedulers and admissions, and traces."""
     from perfmodel.kernels.plain import plain
-    from perfmodel.kernels.serving import phases, recursion, speculation, steady
+    from perfmodel.kernels.serving import passes, recursion, steady
 
     tables = serving.pass_tables()
     loads = serving.load(
@@ -643,8 +638,8 @@ def served_requests(random: np.random.Generator) -> None:
         with kernel_work(operating_points=3):
             closed = map(plain, (tables, deployments, loads))
             steady.close_points(*closed, np.empty((len(ROWS), 1, 3)))
-            speculation.last_paying_batch(plain(tables), 0, 0, 1.0, 0.7, 500.0, 64.0)
+            passes.last_paying_batch(plain(tables), 0, 0, 1.0, 0.7, 500.0, 64.0)
         for decoding in (False, True):
-            phases.close_phase(tables, deployments, loads, decoding, np.empty((len(ROWS), 1, 3)))
+            steady.close_phase(tables, deployments, loads, decoding, np.empty((len(ROWS), 1, 3)))
         replay_trace(tables, deployments, trace)
         replay_trace(tables, deployments, trace, concurrency=5, entries=3)

@@ -16,7 +16,6 @@ import pytest
 import xarray as xr
 
 from perfmodel.base.errors import DataError, MachineError
-from perfmodel.base.workers import Workers
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.store.files import save_results
 from perfmodel.store.results import best, best_of_each, open_table, pareto, scaling
@@ -32,6 +31,7 @@ from perfmodel.sweeps.stored import (
     tally,
     winners,
 )
+from perfmodel.sweeps.workers import Workers
 from tests.sweeps.block_sweeps import AXES, assert_same, blocks, small, small_whole, whole
 
 TOP = 4

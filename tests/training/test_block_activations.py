@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from perfmodel.model.attention import AttentionSpec, CompressionSpec, IndexerSpec
-from perfmodel.model.layers import LayerSpec
-from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.layers import LayerSpec, MlpSpec
 from perfmodel.model.recurrence import RecurrenceSpec, ShortConvolutionSpec
 from perfmodel.software.framework import load_framework
 from perfmodel.training.activations import Scope

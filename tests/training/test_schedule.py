@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 
 from perfmodel.base.pipelines import LOOP
 from perfmodel.model.build import dense_model
-from perfmodel.model.layers import LayerSpec, layer_parameters
-from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.layers import LayerSpec, MlpSpec, layer_parameters
 from perfmodel.model.presets import load_model
 from perfmodel.operations.operations import Machine
 from perfmodel.operations.parts import model_parts, part_operations
 from perfmodel.software.framework import load_framework
-from perfmodel.software.recompute import MODULES, SAVED, policy_of
+from perfmodel.software.modules import MODULES, SAVED, policy_of
 from perfmodel.training.activations import Scope
 from perfmodel.training.layout import chunk_sizes, chunks_by_cost, stage_layout
 from perfmodel.training.memory import layer_kept

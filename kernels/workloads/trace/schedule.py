@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit, jit_lean
-from perfmodel.kernels.events import COLUMNS, TIME, WAITING, next_event, schedule
+from perfmodel.kernels._jit import jit
+from perfmodel.kernels.events import COLUMNS, TIME, WAITING, next_event, push, remove, schedule
 from perfmodel.kernels.workloads.astra.ranks import RING_DELAY, ring_ends
 from perfmodel.kernels.workloads.trace.contention import (
     begin_flow,
@@ -26,39 +26,6 @@ from perfmodel.kernels.workloads.trace.contention import (
     new_sharing,
     set_speeds,
 )
-
-
-@jit_lean
-def push_ready(ready, first, length, node):
-    """Add a node to a heap of ready nodes: the smallest first."""
-    place = length
-    while place > 0:
-        parent = (place - 1) >> 1
-        if ready[first + parent] <= node:
-            break
-        ready[first + place] = ready[first + parent]
-        place = parent
-    ready[first + place] = node
-
-
-@jit_lean
-def pop_ready(ready, first, length):
-    """Remove the smallest of `length` ready nodes."""
-    last = length - 1
-    node = ready[first + last]
-    place = 0
-    while True:
-        child = 2 * place + 1
-        if child >= last:
-            break
-        if child + 1 < last and ready[first + child + 1] < ready[first + child]:
-            child += 1
-        if node <= ready[first + child]:
-            break
-        ready[first + place] = ready[first + child]
-        place = child
-    ready[first + place] = node
-
 
 # What a node does once it begins.
 INSTANT = 0  # ends at once; what waits for it is looked at when something else ends
@@ -122,7 +89,7 @@ def _set_start(
             owner[first[rank] + node] = rank
             if parents[shared + node] == 0:
                 slot = base + resource[shared + node]
-                push_ready(ready, ready_first[slot], length[slot], node)
+                push(ready[ready_first[slot] :], length[slot], node)
                 length[slot] += 1
 
 
@@ -308,7 +275,7 @@ def run_traces(
                             chosen = slot
                     if chosen < 0:
                         break
-                    pop_ready(ready, ready_first[chosen], length[chosen])
+                    remove(ready[ready_first[chosen] :], length[chosen], 0)
                     length[chosen] -= 1
                     what = offset + best
                     action = role[shared + best]
@@ -364,7 +331,7 @@ def run_traces(
                         schedule(calendar, finish, made, event)
                 for item in range(new):
                     slot = base + resource[shared + fresh[item]]
-                    push_ready(ready, ready_first[slot], length[slot], fresh[item])
+                    push(ready[ready_first[slot] :], length[slot], fresh[item])
                     length[slot] += 1
                 # ASTRA-sim would never look again at a rank that has nothing in flight.
                 if new == 0 or in_flight[rank] > 0:
@@ -413,7 +380,7 @@ def run_traces(
                     waiting[offset + child] -= 1
                     if waiting[offset + child] == 0:
                         slot = rank * resources + resource[shared + child]
-                        push_ready(ready, ready_first[slot], length[slot], child)
+                        push(ready[ready_first[slot] :], length[slot], child)
                         length[slot] += 1
                 scan[to_scan] = rank
                 to_scan += 1

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from perfmodel._version import __version__
 from perfmodel.base.table import Table
+from perfmodel.base.version import __version__
 from perfmodel.kernels import work
 from perfmodel.kernels._jit import compile_kernels, mode
 from perfmodel.report.document import PICTURES, NothingSelected, document

@@ -19,11 +19,16 @@ from perfmodel.base.columns import Floats
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.timelines import Counter, Track, write_timeline
 from perfmodel.kernels.serving.variables import TIME_COMPONENTS
-from perfmodel.serving.grid import DeploymentGrid, LoadGrid
+from perfmodel.serving.grid import (
+    CACHE_BELOW_ONE_REQUEST,
+    CONTEXT_TOO_LONG,
+    STATUS_REASONS,
+    DeploymentGrid,
+    LoadGrid,
+)
 from perfmodel.serving.project import context_too_long, prepare
 from perfmodel.serving.replay import replay_trace
 from perfmodel.serving.requests import RequestTrace
-from perfmodel.serving.rules import CACHE_BELOW_ONE_REQUEST, CONTEXT_TOO_LONG, STATUS_REASONS
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from perfmodel.base.errors import FormatError, StrategyError
-from perfmodel.base.options import refuse_unused
+from perfmodel.base.fields import refuse_unused
 from perfmodel.workloads.formats.words import words_of
 from perfmodel.workloads.trace import TraceSet
 

@@ -40,8 +40,7 @@ from perfmodel.workloads.formats.astra_machine import (
     uniform_system,
 )
 from perfmodel.workloads.formats.chakra.files import groups_file, write_traces
-from perfmodel.workloads.links.dimensions import Dimension
-from perfmodel.workloads.links.from_hardware import KIND_OF, NEAREST, near_cube
+from perfmodel.workloads.links.dimensions import KIND_OF, NEAREST, Dimension, near_cube
 from perfmodel.workloads.links.topology import Topology
 from perfmodel.workloads.simulation.costs import node_text
 from perfmodel.workloads.trace import COMPUTE, TraceSet
@@ -55,7 +54,7 @@ from perfmodel.workloads.twins.astra.versions import (
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.hwprofiles.parts import Network
+    from perfmodel.hwprofiles.schema import Network
 
 # What a collective over one dimension is made of. On a switch, direct messages would all have the
 # whole port at once; in a full connection each has a link of its own.

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.base.collectives import TRACED
+from perfmodel.base.columns import Texts
 from perfmodel.base.errors import StrategyError
-from perfmodel.base.texts import Texts
 from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT, Order
 from perfmodel.workloads.export.types import ProjectedOperation
 from perfmodel.workloads.trace import COLLECTIVE as COLLECTIVE_NODE

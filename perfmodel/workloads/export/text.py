@@ -4,9 +4,9 @@ The text formats of AICB and ASTRA-sim have rows with a forward pass, an input g
 a weight gradient; each computes and then runs one collective at most. A block with more
 collectives becomes several rows.
 
-ASTRA-sim 1.0's is one pipeline stage, one step a pass.
-The simulator goes through the rows forward, then back. It knows no micro-batches, so every
-row holds those of the whole step: its computation, and its collectives as one.
+ASTRA-sim 1.0's is one pipeline stage, one step a pass. The simulator goes through the rows forward,
+then back. It knows no micro-batches, so every row holds those of the whole step: its computation,
+and its collectives as one.
 
 ==================== ===================================================================
 kind                 where
@@ -24,53 +24,16 @@ gradient; all others are of the forward pass and of the input gradient, in one g
 largest of the tensor-, context- and expert-parallel ones. The sizes are those of ASTRA-sim
 (all-gather: the shard). Sends between stages and waiting for the host have no place.
 
-SimAI's is the dialect ``corrected`` of AICB's format.
-Header, columns and the course of the file are AICB's: rows for parameters and gradients,
-then the rows of one pipeline stage for every micro-batch. SimAI reads and runs it. What is
-different from the files that AICB writes:
+SimAI's is the dialect ``corrected`` of AICB's format. Header, columns and the course of the file
+are AICB's: rows for parameters and gradients, then the rows of one pipeline stage for every
+micro-batch. SimAI reads and runs it. What is different from the files that AICB writes, row by row,
+is the table of ``docs/workloads.md``, "Corrected".
 
-================================ ============================== ===============================
-what                             AICB                           here
-================================ ============================== ===============================
-computation                      measured once, for any shape;  predicted for this model,
-                                 backward = forward             strategy and device, by phase
-what is computed again           doubles attention's forward    ahead of the input gradient
-gated MLP                        two matrices in the gradients  three
-grouped-query attention          as many keys as queries        the model's own
-output matrix                    with sequence parallelism      ``final_column`` in any case,
-                                 only, time of attention        with its own time
-tensor-parallel all-reduces      forward only                   forward and backward
-``*_column``, reduce-scatter     0 B                            the hidden state
-``*_column``, second all-gather  –                              a row of its own, named after
-                                                                the operation
-``layernorm``                    without sequence parallelism:  with it: gradients of the norms,
-                                 2 B of every parameter         over the tensor-parallel group
-``cross_entropy1`` … ``3``       once a step, also on one rank  every micro-batch, where there
-                                                                is tensor parallelism
-gradients                        reduce-scatter and all-gather  as the ZeRO stage has them: all-
-                                                                reduce (0), per micro-batch (2,
-                                                                3), gathers twice each (3)
-embedding                        4 copies and a row of          the table's shard
-                                 positions
-``embedding_grads``              the hidden state               a tied table's gradients, only
-                                                                with pipeline parallelism
-``moe_grad_norm1``, ``2``        also for dense models          models with experts
-``optimizer1`` … ``4``           all-reduces of 4 B             left out
-expert exchange                  five rows                      one row per exchange, counts
-                                                                included
-context parallelism              –                              in SimAI's expert group, ``_EP``
-``vpp``                          layers of a stage              virtual stages: SimAI's bubble
-                                                                and sends are then right
-``pp_comm``                      may be a fraction              whole bytes
-================================ ============================== ===============================
-
-SimAI has no group for context parallelism. Its collectives run in the expert-parallel group,
-which lies where the context-parallel one does; a model without expert parallelism says
-``ep: (context-parallel degree)`` for it. The hops of a ring are one all-gather that moves as
-much. SimAI takes as many copies of an expert as data ranks over expert ranks; where this is
-none, gradients of experts go over the data-parallel group. Shard sets (HSDP) are no groups
-of SimAI's either: their collectives keep their sizes and run over the data-parallel group.
-Waiting for the host has no row.
+SimAI has no group for context parallelism. Its collectives run in the expert-parallel group; a
+model without expert parallelism says ``ep: (context-parallel degree)`` for it. SimAI takes as many
+copies of an expert as data ranks over expert ranks; where this is none, gradients of experts go
+over the data-parallel group, and so do those of shard sets (HSDP), with their sizes. Waiting for
+the host has no row.
 """
 
 from __future__ import annotations

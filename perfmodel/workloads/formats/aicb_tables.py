@@ -29,7 +29,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, fields
 
 from perfmodel.base.errors import FormatError, did_you_mean
 from perfmodel.base.files import read_text, shortened
@@ -188,45 +188,22 @@ def _event(line: str, place: str) -> AicbEvent:
         if group is None and kind != "epoch_end":
             groups = ", ".join(f"CommGroup.{name}" for name in COMM_GROUPS)
             raise FormatError(f"{place}, column 2 (comm_group): '{kind}' needs one of {groups}")
-    return AicbEvent(
-        comm_type=kind,
-        comm_group=group,
-        comm_group_size=_whole_or_none(cells, 2, place),
-        message_size=size,
-        stage=cells[4],
-        destination=_whole_or_none(cells, 5, place),
-        source=_whole_or_none(cells, 6, place),
-        additional=cells[7],
-        elapsed_time=_number_or_none(cells, 8, place),
-        algorithm_bandwidth=_number_or_none(cells, 9, place),
-        bus_bandwidth=_number_or_none(cells, 10, place),
-        count=_number(cells, 11, place, "a number >= 0, as 1"),
-    )
+    ranks, destination, source = (_whole_or_none(cells, column, place) for column in (2, 5, 6))
+    measured = (_number_or_none(cells, column, place) for column in (8, 9, 10))
+    elapsed, algorithm, bus = measured
+    count = _number(cells, 11, place, "a number >= 0, as 1")
+    where = (cells[4], destination, source, cells[7])
+    return AicbEvent(kind, group, ranks, size, *where, elapsed, algorithm, bus, count)
 
 
 def _cells(event: AicbEvent) -> tuple[str, ...]:
     """Return a row's cells as Python prints AICB's objects."""
-    size = event.message_size
+    kind, group, ranks, size, *others = (getattr(event, field.name) for field in fields(event))
     if isinstance(size, tuple):
         shapes = (" ".join(map(str, shape)) for shape in size)
-        text = f"({' '.join(f'({shape})' for shape in shapes)})"
-    else:
-        text = str(size)
-    group = event.comm_group
-    return (
-        f"CommType.{event.comm_type}",
-        NOTHING if group is None else f"CommGroup.{group}",
-        str(event.comm_group_size),
-        text,
-        event.stage,
-        str(event.destination),
-        str(event.source),
-        event.additional,
-        str(event.elapsed_time),
-        str(event.algorithm_bandwidth),
-        str(event.bus_bandwidth),
-        str(event.count),
-    )
+        size = f"({' '.join(f'({shape})' for shape in shapes)})"
+    named = NOTHING if group is None else f"CommGroup.{group}"
+    return (f"CommType.{kind}", named, *map(str, (ranks, size, *others)))
 
 
 def _member(

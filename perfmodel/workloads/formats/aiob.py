@@ -10,7 +10,7 @@ A file is one line that says what was timed, then a section per kernel::
 
 Times are µs per call of a layer's forward pass. Training files begin with ``train_iter``
 (iterations), inference files with ``inference_term`` (``prefill`` or ``decode``). What a
-section means to AICB is in `perfmodel.workloads.twins.aicb.row_times`.
+section means to AICB is in `perfmodel.workloads.twins.aicb.training`.
 
 Source: aliyun/aicb 23eec3c4, ``utils/utils.py``: ``write_op``, ``write_time`` and
 ``process_all_keys`` write these files, ``extract_averages`` (lines 373-440) reads them.

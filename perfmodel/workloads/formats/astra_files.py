@@ -16,8 +16,7 @@ from typing import Any
 import yaml
 
 from perfmodel.base.errors import FormatError, HardwareError, did_you_mean
-from perfmodel.base.files import atomic_path, json_object, key_line, read_text, shortened
-from perfmodel.base.located import Located
+from perfmodel.base.files import Located, atomic_path, json_object, key_line, read_text, shortened
 from perfmodel.workloads.formats.astra_machine import (
     COLLECTIVE_OPTIMIZATIONS,
     SCHEDULING_POLICIES,

@@ -19,8 +19,7 @@ from typing import Any
 
 from perfmodel.base.collectives import SIMULATED
 from perfmodel.base.errors import FormatError, HardwareError, did_you_mean
-from perfmodel.base.files import json_object, key_line, read_text, shortened
-from perfmodel.base.located import Located
+from perfmodel.base.files import Located, json_object, key_line, read_text, shortened
 from perfmodel.workloads.formats.astra_machine import (
     UNAWARE_TOPOLOGIES,
     check_implementation,

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import FormatError, HardwareError, StrategyError, did_you_mean
-from perfmodel.base.options import refuse_unused
+from perfmodel.base.fields import refuse_unused
 from perfmodel.base.units import counted
 from perfmodel.workloads.convert.opening import (
     AICB_TEXT,
@@ -48,8 +48,7 @@ if TYPE_CHECKING:
     from perfmodel.workloads.formats.aicb_text import AicbWorkload
     from perfmodel.workloads.simulation.costs import Costs
     from perfmodel.workloads.trace import TraceSet
-    from perfmodel.workloads.twins.astra.endings import Stop
-    from perfmodel.workloads.twins.astra.versions import AstraVersion
+    from perfmodel.workloads.twins.astra.versions import AstraVersion, Stop
 
 Progress = Callable[[int, int], None]
 File = str | Path
@@ -380,7 +379,7 @@ def _refuse_missing_parents(workload: str, traces: TraceSet) -> None:
     """Raise where a node waits for one that is not in its file, as ASTRA-sim does."""
     from perfmodel.workloads.formats.chakra.files import files_of_ranks
     from perfmodel.workloads.simulation.costs import node_text
-    from perfmodel.workloads.twins.astra.stops_of_files import each_order, missing_parent
+    from perfmodel.workloads.twins.astra.stops import each_order, missing_parent
 
     for rank, trace in each_order(traces):
         missing = missing_parent(trace)
@@ -421,7 +420,7 @@ def _costs(options: RunOptions) -> tuple[Costs, str, tuple[str, ...]]:
 
     network, system = read_network(options.network), read_system(options.system)
     if options.model == "physical":
-        from perfmodel.workloads.twins.astra.network_costs import NetworkCosts
+        from perfmodel.workloads.twins.astra.costs import NetworkCosts
 
         where = f"{options.network} with our network model"
         return NetworkCosts(network, system, options.streams), where, ()

@@ -10,7 +10,7 @@ import pytest
 
 from perfmodel import load_grid, serving_grid
 from perfmodel.kernels.serving.variables import TIME_COMPONENTS, VARIABLES
-from perfmodel.serving.request_file import read_requests
+from perfmodel.serving.requests import read_requests
 from perfmodel.store.results import open_table
 from perfmodel.sweeps.serving import serve_table
 from perfmodel.sweeps.serving_replay import replay_table

@@ -36,7 +36,7 @@ def processes(name: str) -> str:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_what_names_no_workers_is_one_line(name, files, monkeypatch):
     pytest.importorskip("distributed", reason="Dask (the extra 'dask') is not installed")
-    monkeypatch.setattr("perfmodel.base.workers.PATIENCE", 0.2)
+    monkeypatch.setattr("perfmodel.sweeps.workers.PATIENCE", 0.2)
     words, option = shlex.split(COMMANDS[name]), processes(name)
     for more, text in (
         ([option, "0"], f"'{option}'"),

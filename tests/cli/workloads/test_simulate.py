@@ -15,38 +15,12 @@ from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceB
 from tests.cli.astra_files import NETWORK, ROOFLINE
 from tests.cli.astra_files import SYSTEM as RING_SYSTEM
 from tests.cli.running import assert_one_line, run
+from tests.cli.workloads.files import NATIVE_NETWORK, NATIVE_SYSTEM
 
 SYSTEM = RING_SYSTEM | ROOFLINE
 # All-reduce of 1 MiB in that ring (example of perfmodel.workloads.twins.astra.collective) [ns].
 ALL_REDUCE = 53710
-# Native runs of microAllReduce by ASTRA-sim 1.0 on a ring of 4: 41,565 ns in 4 chunks.
-NATIVE_NETWORK = {
-    "topology-name": "Hierarchical",
-    "topologies-per-dim": ["Ring"],
-    "dimension-type": ["N"],
-    "dimensions-count": 1,
-    "units-count": [4],
-    "links-count": [2],
-    "link-latency": [500],
-    "link-bandwidth": [25],
-    "nic-latency": [0],
-    "router-latency": [0],
-    "hbm-latency": [500],
-    "hbm-bandwidth": [370],
-    "hbm-scale": [0],
-}
-NATIVE_SYSTEM = """\
-scheduling-policy: LIFO
-endpoint-delay: 10
-active-chunks-per-dimension: 1
-preferred-dataset-splits: 4
-boost-mode: 0
-all-reduce-implementation: ring
-all-gather-implementation: ring
-reduce-scatter-implementation: ring
-all-to-all-implementation: ring
-collective-optimization: baseline
-"""
+# Native runs of it by ASTRA-sim 1.0 on a ring of 4: 41,565 ns in 4 chunks.
 MICRO = "MICRO\n1\nsum\t-1\t5\tNONE\t0\t5\tNONE\t0\t5\tALLREDUCE\t1048576\t5\n"
 DATA_PARALLEL = (
     "DATA\n2\n"

@@ -14,14 +14,8 @@ from perfmodel.wafer.system import WaferSystem
 from tests.cli.astra_files import ROOFLINE
 from tests.cli.astra_files import SYSTEM as RING_SYSTEM
 from tests.cli.running import assert_one_line, run
-from tests.cli.workloads.files import workload
-from tests.wafer.formats.systems import system_text
-
-STAGE = shlex.split(
-    "--dp 2 --tp 2 --sp 1 --pp 2 --num-stacks 2 --dmodel 64 --dff 128 --head 4 --seq 32 "
-    "--batch 4 --din 32 --dout 32"
-)
-
+from tests.cli.workloads.files import LAYER, NATIVE_NETWORK, NATIVE_SYSTEM, STAGE, workload
+from tests.wafer.systems import system_text
 
 CHAIN = ("synthetic", "chained", "--count", "2", "--devices")
 
@@ -62,7 +56,6 @@ def test_traces_are_not_mixed_with_those_of_another_run(folder: Path) -> None:
 NETWORK = "topology: [ Ring ]\nnpus_count: [ {} ]\nbandwidth: [ 50.0 ]\nlatency: [ 500.0 ]\n"
 
 SYSTEM = RING_SYSTEM | ROOFLINE
-TEXT = "DATA\n1\nlayer\t-1\t1000\tNONE\t0\t2000\tNONE\t0\t3000\tALLREDUCE\t1048576\t10\n"
 
 
 def examples(*command: str) -> list[str]:
@@ -88,8 +81,8 @@ SMALLER = {
 NOT_RUN = ("…", "host_et.json", "kineto_{rank}", "cores out/ --compat")
 
 STAND_INS = {
-    "DLRM_HybridParallel.txt": TEXT,
-    "gpt3.txt": TEXT,
+    "DLRM_HybridParallel.txt": LAYER,
+    "gpt3.txt": LAYER,
     "alexnet.4.graph": 'digraph taskgraph {\nnode0 [label="{device_id=0|A|Forward|COMP_NODE|'
     'simulated_run_time=0.5}"];\n}',
     "Example.txt": "train_iter:1\n"
@@ -100,14 +93,8 @@ STAND_INS = {
     "workload.txt": "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 1 ep: 1 pp: 1 "
     "vpp: 1 ga: 1 all_gpus: 512 checkpoints: 0 checkpoint_initiates: 0 pp_comm: 0\n1\n"
     "layer\t-1\t1\tNONE\t0\t1\tNONE\t0\t1\tALLREDUCE\t1024\t100\n",
-    "hierarchical.json": '{"topology-name": "Hierarchical", "topologies-per-dim": ["Ring"], '
-    '"dimension-type": ["N"], "dimensions-count": 1, "units-count": [4], "links-count": [2], '
-    '"link-latency": [500], "link-bandwidth": [25], "nic-latency": [0], "router-latency": [0], '
-    '"hbm-latency": [500], "hbm-bandwidth": [370], "hbm-scale": [0]}',
-    "system.txt": "scheduling-policy: LIFO\nendpoint-delay: 10\nactive-chunks-per-dimension: 1\n"
-    "preferred-dataset-splits: 4\nboost-mode: 0\nall-reduce-implementation: ring\n"
-    "all-gather-implementation: ring\nreduce-scatter-implementation: ring\n"
-    "all-to-all-implementation: ring\ncollective-optimization: baseline\n",
+    "hierarchical.json": json.dumps(NATIVE_NETWORK),
+    "system.txt": NATIVE_SYSTEM,
     "system.json": json.dumps(SYSTEM),
     "wafer.json": system_text(
         {"decode": WaferSystem(nodes=2, node_grid=(1, 2), tensor_parallel=2, expert_parallel=2)}

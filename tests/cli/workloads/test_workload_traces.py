@@ -13,7 +13,7 @@ from perfmodel.workloads.formats.astra_files import read_network, read_system
 from perfmodel.workloads.formats.chakra.files import read_traces
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND
 from tests.cli.running import assert_one_line, changed, document, run
-from tests.cli.workloads.files import shown, workload
+from tests.cli.workloads.files import LAYER, STAGE, shown, workload
 
 PROJECTION = shlex.split(
     "chakra --model llama-3.1-8b --hardware dgx-h100 --devices 8 --tp 4 --global-batch 2 "
@@ -136,56 +136,31 @@ def kineto(rank: int) -> str:
 
 
 @pytest.mark.parametrize("suffix", [".et", ".json"])
-def test_convert_text(tmp_path: Path, suffix: str) -> None:
-    (tmp_path / "w.txt").write_text(TEXT, "utf-8")
+def test_convert_text(folder: Path, suffix: str) -> None:
+    (folder / "w.txt").write_text(TEXT, "utf-8")
     form = ["--json-traces"] if suffix == ".json" else []
-    result = run(
-        "workload",
-        "convert",
-        tmp_path / "w.txt",
-        "--devices",
-        2,
-        "--passes",
-        3,
-        "-o",
-        tmp_path / "o/t",
-        *form,
-    )
-    assert result.exit_code == 0, result.stderr
+    result = workload(*["convert", "w.txt", "--devices", "2", "--passes", "3", "-o", "o/t"], *form)
     assert "wrote 18 nodes of 2 ranks" in result.stderr
-    assert (tmp_path / f"o/t.1{suffix}").is_file()
-    assert read_traces(tmp_path / "o/t").nodes == 18
+    assert (folder / f"o/t.1{suffix}").is_file()
+    assert read_traces("o/t").nodes == 18
 
 
-def test_convert_flexflow_with_a_frequency(tmp_path: Path) -> None:
-    (tmp_path / "g.graph").write_text(GRAPH, "utf-8")
-    arguments = (
-        "workload",
-        "convert",
-        tmp_path / "g.graph",
-        "--npu-frequency",
-        1000,
-        "-o",
-        tmp_path / "g",
-    )
-    assert run(*arguments).exit_code == 0
-    traces = read_traces(tmp_path / "g")
+def test_convert_flexflow_with_a_frequency(folder: Path) -> None:
+    (folder / "g.graph").write_text(GRAPH, "utf-8")
+    workload(*["convert", "g.graph", "--npu-frequency", "1000", "-o", "g"])
+    traces = read_traces("g")
     assert [trace.kinds.tolist() for trace in traces.traces] == [[COMPUTE, SEND], [RECEIVE]]
     assert traces.traces[0].duration[0] == 500.0  # 0.5e9 cycles as microseconds
 
 
-def test_convert_profiles_of_all_ranks(tmp_path: Path) -> None:
+def test_convert_profiles_of_all_ranks(folder: Path) -> None:
     for rank in range(2):
-        (tmp_path / f"profile_{rank}.json").write_text(kineto(rank), "utf-8")
-    result = run("workload", "convert", tmp_path / "profile_{rank}.json", "-o", tmp_path / "job")
-    assert result.exit_code == 0, result.stderr
-    traces = read_traces(tmp_path / "job")
+        (folder / f"profile_{rank}.json").write_text(kineto(rank), "utf-8")
+    workload("convert", "profile_{rank}.json", "-o", "job")
+    traces = read_traces("job")
     assert [trace.kinds.tolist() for trace in traces.traces] == [[COLLECTIVE]] * 2
-    result = run(
-        "workload", "convert", tmp_path / "profile_0.json", "--devices", 4, "-o", tmp_path / "four"
-    )
-    assert result.exit_code == 0, result.stderr
-    assert read_traces(tmp_path / "four").devices == 4
+    workload(*["convert", "profile_0.json", "--devices", "4", "-o", "four"])
+    assert read_traces("four").devices == 4
 
 
 def test_a_folder_of_the_profiler_is_converted_and_what_is_missing_is_said(tmp_path: Path) -> None:
@@ -217,57 +192,36 @@ def test_a_folder_of_the_profiler_is_converted_and_what_is_missing_is_said(tmp_p
         assert wall_time == pytest.approx(2.5e-3)
 
 
-def test_convert_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / "w.txt").write_text(TEXT, "utf-8")
-    for arguments, text in (
-        ((tmp_path / "w.txt",), "--devices N does"),
-        ((tmp_path / "nothing.et",), "no workload at"),
-        ((tmp_path / "x{rank}.json",), "no workload at"),
-        ((tmp_path / "w.txt", "--format", "flexflow"), "w.txt, line 1"),
-    ):
-        result = run("workload", "convert", *arguments, "-o", tmp_path / "o")
-        assert result.exit_code != 0
-        assert text in result.stderr
-        assert len(result.stderr.strip().splitlines()) == 1
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        ("w.txt", "--devices N does"),
+        ("nothing.et", "no workload at"),
+        ("x{rank}.json", "no workload at"),
+        ("w.txt --format flexflow", "w.txt, line 1"),
+    ],
+)
+def test_convert_says_what_is_wrong_in_one_line(words: str, part: str, folder: Path) -> None:
+    (folder / "w.txt").write_text(TEXT, "utf-8")
+    assert_one_line(run("workload", "convert", *words.split(), "-o", "o"), part)
 
 
 @pytest.mark.parametrize(
     ("pattern", "options", "kinds"),
     [
-        ("compute", ["--num-ops", "2000", "--tensor-size", "3kB"], {COMPUTE}),
-        ("chained", ["--collective", "all_gather"], {COLLECTIVE}),
-        ("concurrent", ["--group-size", "2"], {COLLECTIVE}),
-        ("pipeline", ["--schedule", "gpipe"], {COMPUTE, SEND, RECEIVE}),
+        ("compute", "--num-ops 2000 --tensor-size 3kB", {COMPUTE}),
+        ("chained", "--collective all_gather", {COLLECTIVE}),
+        ("concurrent", "--group-size 2", {COLLECTIVE}),
+        ("pipeline", "--schedule gpipe", {COMPUTE, SEND, RECEIVE}),
     ],
 )
-def test_synthetic(tmp_path: Path, pattern: str, options: list[str], kinds: set[int]) -> None:
-    result = run(
-        "workload",
-        "synthetic",
-        pattern,
-        "--devices",
-        4,
-        "--count",
-        3,
-        *options,
-        "-o",
-        tmp_path / "s",
-    )
-    assert result.exit_code == 0, result.stderr
-    traces = read_traces(tmp_path / "s")
+def test_synthetic(folder: Path, pattern: str, options: str, kinds: set[int]) -> None:
+    workload("synthetic", pattern, *f"--devices 4 --count 3 {options} -o s".split())
+    traces = read_traces("s")
     assert traces.devices == 4
     assert {int(kind) for trace in traces.traces for kind in trace.kinds} == kinds
     if "--group-size" in options:
         assert traces.groups == {"1": (0, 1), "2": (2, 3)}
-
-
-def test_synthetic_groups_that_do_not_come_out(tmp_path: Path) -> None:
-    result = run(
-        "workload", "synthetic", "chained", "--devices", 4, "--group-size", 3, "-o", tmp_path / "s"
-    )
-    assert result.exit_code != 0
-    assert "--devices 4 is not a multiple of --group-size 3" in result.stderr
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -284,6 +238,10 @@ def test_synthetic_groups_that_do_not_come_out(tmp_path: Path) -> None:
         ("chained --devices 2 --size nan", "nan"),
         ("chained --devices 2 --size -1", "-1"),
         ("chains --devices 2", "chained"),
+        (
+            "chained --devices 4 --group-size 3",
+            "--devices 4 is not a multiple of --group-size 3",
+        ),
     ],
 )
 def test_wrong_options_of_synthetic_are_one_line(words: str, part: str, folder: Path) -> None:
@@ -291,11 +249,8 @@ def test_wrong_options_of_synthetic_are_one_line(words: str, part: str, folder: 
     assert not list(folder.iterdir())
 
 
-SHOWN_TEXT = "DATA\n1\nlayer\t-1\t1000\tNONE\t0\t2000\tNONE\t0\t3000\tALLREDUCE\t1048576\t10\n"
-
-
 def test_show_says_what_a_text_holds_alone_and_on_devices(folder: Path) -> None:
-    (folder / "w.txt").write_text(SHOWN_TEXT, "utf-8")
+    (folder / "w.txt").write_text(LAYER, "utf-8")
     found = shown("w.txt")
     assert (found["format"], found["policy"], found["layers"]) == ("astra-text", "DATA", 1)
     times = {"forward": 1e-6, "input_gradient": 2e-6, "weight_gradient": 3e-6}
@@ -325,18 +280,12 @@ def test_show_says_what_a_text_holds_alone_and_on_devices(folder: Path) -> None:
     ],
 )
 def test_show_says_what_is_wrong_in_one_line(words: str, part: str, folder: Path) -> None:
-    (folder / "w.txt").write_text(SHOWN_TEXT, "utf-8")
-    (folder / "broken.txt").write_text(SHOWN_TEXT[:-20], "utf-8")
+    (folder / "w.txt").write_text(LAYER, "utf-8")
+    (folder / "broken.txt").write_text(LAYER[:-20], "utf-8")
     (folder / "empty.txt").touch()
     (folder / "binary.et").write_bytes(b"\x00\xff" * 50)
     (folder / "object.json").write_text('{"a": NaN}', "utf-8")
     assert_one_line(run("workload", "show", *words.split(), "--json"), part)
-
-
-STAGE = shlex.split(
-    "--dp 2 --tp 2 --sp 1 --pp 2 --num-stacks 2 --dmodel 64 --dff 128 --head 4 --seq 32 "
-    "--batch 4 --din 32 --dout 32"
-)
 
 
 def test_stage_writes_what_its_arguments_say(folder: Path) -> None:

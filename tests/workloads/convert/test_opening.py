@@ -26,6 +26,7 @@ from perfmodel.workloads.trace import (
     TraceSet,
 )
 from tests.workloads.convert.timelines import operator
+from tests.workloads.formats.made_pytorch import event, host, node
 
 
 def write(folder, name, rank=None, length=10, devices=2):
@@ -176,51 +177,23 @@ comm_size=64|run_time=0.1}"];
   node1 -> node2;
 }
 """
-HOST = {
-    "schema": "1.0.2-chakra.0.0.4",
-    "nodes": [
-        {"id": 1, "name": "[pytorch|profiler|execution_trace|process]", "ctrl_deps": 1},
-        {
-            "id": 2,
-            "name": "aten::mm",
-            "ctrl_deps": 1,
-            "attrs": [{"name": "rf_id", "type": "uint64", "value": 1}],
-        },
-        {
-            "id": 3,
-            "name": "record_param_comms",
-            "ctrl_deps": 1,
-            "attrs": [{"name": "rf_id", "type": "uint64", "value": 2}],
-            "inputs": {
-                "values": [[[4, 5, 0, 64, 4, "cuda:0"]], 7, ["0", ""], 0, "allreduce", [], [], 4],
-                "types": ["GenericList[Tensor(float)]", *["Int"] * 7],
-            },
-        },
-    ],
-}
+TENSOR = [4, 5, 0, 64, 4, "cuda:0"]
+HOST = host(
+    node(2, "aten::mm", 1),
+    node(
+        3,
+        "record_param_comms",
+        1,
+        [[TENSOR], 7, ["0", ""], 0, "allreduce", [], [], 4],
+        ["GenericList[Tensor(float)]", *["Int"] * 7],
+    ),
+)
 KINETO = {
     "deviceProperties": [],
     "distributedInfo": {"rank": 0, "world_size": 2},
-    "traceEvents": [
-        {
-            "ph": "X",
-            "cat": "kernel",
-            "name": "gemm",
-            "pid": 0,
-            "tid": 7,
-            "ts": 4,
-            "dur": 3.25,
-            "args": {"stream": 7},
-        }
-    ],
+    "traceEvents": [event("kernel", "gemm", 4, 3.25, 7, stream=7)],
 }
-# What does not run as traces; the first line tells the kind.
-OTHERS = {
-    "aicb-text": "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 1 pp: 1\n0\n",
-    "aicb-csv": "comm_type,comm_group,comm_group_size,msg_size\n",
-    "vidur-csv": "layer_id\tlayer_name\tcomp_time\tcomm_size\n",
-    "aiob": "train_iter:10\n",
-}
+OTHERS = ("aicb-text", "aicb-csv", "vidur-csv", "aiob")  # what does not run as traces
 
 
 def pair():
@@ -316,10 +289,10 @@ class TestKinds:
         traces = open_traces(device)
         assert (traces.devices, traces.traces[0].names) == (2, ("gemm",))
         assert traces.traces[0].duration[0] == pytest.approx(3.25e-6, rel=1e-12)
-        host = written(tmp_path, "h.json", {**HOST, "nodes": HOST["nodes"][:2]})
-        both = open_traces(host, kineto=[device])
+        beside = written(tmp_path, "h.json", host(node(2, "aten::mm", 1)))
+        both = open_traces(beside, kineto=[device])
         assert both.traces[0].names == ("gemm",)
-        assert open_traces(host).traces[0].names == ("aten::mm",)
+        assert open_traces(beside).traces[0].names == ("aten::mm",)
 
     def test_several_kineto_traces_beside_one(self, tmp_path):
         host = written(tmp_path, "h.json", HOST)
@@ -329,7 +302,7 @@ class TestKinds:
 
     @pytest.mark.parametrize("kind", OTHERS)
     def test_what_is_no_set_of_operations_is_named(self, kind, tmp_path):
-        path = written(tmp_path, "w", OTHERS[kind])
+        path = written(tmp_path, "w", CONTENTS[kind])
         assert workload_kind(path) == kind
         with pytest.raises(FormatError) as error:
             open_traces(path)

@@ -16,12 +16,9 @@ from perfmodel.workloads.convert.synthetic import (
 )
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import EVERYBODY, TraceSet
-from perfmodel.workloads.twins.astra.collective import (
-    AstraNetwork,
-    simulate_collective,
-    uniform_system,
-)
+from perfmodel.workloads.twins.astra.collective import AstraNetwork, uniform_system
 from perfmodel.workloads.twins.astra.costs import AstraCosts
+from tests.workloads.twins.astra.networks import simulate_collective
 
 PASS, BACK = 1_000_000, 2_000_000  # ns
 

@@ -28,11 +28,11 @@ from perfmodel.workloads.formats.astra_machine import AstraNetwork
 from perfmodel.workloads.formats.chakra.files import read_traces
 from perfmodel.workloads.formats.chakra.schema import messages
 from perfmodel.workloads.simulation.run import simulate
-from perfmodel.workloads.twins.astra.costs import AstraCosts
-from perfmodel.workloads.twins.astra.network_costs import network_hardware
+from perfmodel.workloads.twins.astra.costs import AstraCosts, network_hardware
 from perfmodel.workloads.twins.astra.versions import VERSIONS
 from perfmodel.workloads.twins.stage.arguments import StageArguments
 from perfmodel.workloads.twins.stage.traces import stage_traces
+from tests.workloads.formats.chakra.made import parts_of
 
 DGX = load_hardware("dgx-h100")
 
@@ -153,7 +153,6 @@ def test_the_peak_is_that_of_a_precision():
         peak_rate(old, "fp8")
 
 
-DGX = load_hardware("dgx-h100")
 PROJECTIONS = {
     "tensor": {"tensor_parallel": 4, "data_parallel": 2},
     "pipeline": {"pipeline_parallel": 4, "data_parallel": 2},
@@ -176,24 +175,7 @@ def projected(small_workload):
 
 def nodes_of(path):
     """Return the messages of a file as ASTRA-sim's feeder reads them: each behind its length."""
-    content, at, found = path.read_bytes(), 0, []
-    while at < len(content):
-        size = shift = 0
-        while True:
-            byte = content[at]
-            at += 1
-            size |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                break
-        found.append(content[at : at + size])
-        at += size
-    parsed = []
-    for part in found[1:]:
-        node = messages().node()
-        node.ParseFromString(part)
-        parsed.append(node)
-    return parsed
+    return [messages().node.FromString(part) for part in parts_of(path.read_bytes())[1:]]
 
 
 @versions

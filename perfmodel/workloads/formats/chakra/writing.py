@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.columns import Flags, Integers
+from perfmodel.base.columns import Flags, Integers, Texts
 from perfmodel.base.errors import FormatError
 from perfmodel.base.files import shortened
-from perfmodel.base.texts import Texts
 from perfmodel.workloads.formats.chakra.reading import (
     Nodes,
     numbers,

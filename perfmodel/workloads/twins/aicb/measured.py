@@ -22,8 +22,8 @@ from perfmodel.base.precisions import ALIASES
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.workloads.formats.aiob import AiobFile, AiobTime
 from perfmodel.workloads.twins.aicb.arguments import AicbArguments
-from perfmodel.workloads.twins.aicb.computation import DTYPES
-from perfmodel.workloads.twins.aicb.computation_regions import (
+from perfmodel.workloads.twins.aicb.computation import (
+    DTYPES,
     FlashAttention,
     GroupedProduct,
     Product,

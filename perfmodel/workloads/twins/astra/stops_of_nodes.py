@@ -29,7 +29,7 @@ from perfmodel.workloads.trace import (
     TraceSet,
 )
 from perfmodel.workloads.twins.astra.costs import BROADCAST, RUN
-from perfmodel.workloads.twins.astra.endings import (
+from perfmodel.workloads.twins.astra.versions import (
     ABORTED,
     ALL_FIGURES,
     FAILED,
@@ -38,9 +38,9 @@ from perfmodel.workloads.twins.astra.endings import (
     RUNNING,
     STARTING,
     WALL_TIME,
+    AstraVersion,
     Stop,
 )
-from perfmodel.workloads.twins.astra.versions import AstraVersion
 
 INVALID = NODE_KINDS.index("INVALID")
 # How the simulator says that something is wrong, which decides how it ends.

@@ -31,15 +31,18 @@ from perfmodel.base.collectives import SIMULATED
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.workloads.formats.astra_text import AstraTextWorkload
 from perfmodel.workloads.formats.astra_text_machine import NativeNetwork, NativeSystem
-from perfmodel.workloads.twins.astra_text.loop import LogicalDimensions, split_dimensions
-from perfmodel.workloads.twins.astra_text.machine import (
+from perfmodel.workloads.twins.astra_text.loop import (
+    LogicalDimensions,
+    layers_table,
+    split_dimensions,
+)
+from perfmodel.workloads.twins.astra_text.native import (
     MOST_PASSES,
     NativeResult,
     check_argument,
     run_machine,
 )
 from perfmodel.workloads.twins.astra_text.physical_network import PhysicalNetwork
-from perfmodel.workloads.twins.astra_text.tables import layers_table
 
 if TYPE_CHECKING:
     from perfmodel.kernels.workloads.astra_text.state import Layers, System

@@ -17,7 +17,7 @@ from perfmodel.kernels.workloads.trace.schedule import (
     peak_memory,
     run_traces,
 )
-from perfmodel.workloads.simulation.contention import no_flows
+from perfmodel.workloads.simulation.plan import no_flows
 
 TAIL = 2.0  # a collective's last event is scheduled so long before its end
 

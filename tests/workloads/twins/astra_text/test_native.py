@@ -25,10 +25,14 @@ from perfmodel.workloads.formats.astra_text import (
     parse_astra_text,
 )
 from perfmodel.workloads.formats.astra_text_machine import INTER_DIMENSION, INTRA_DIMENSION
-from perfmodel.workloads.twins.astra_text import machine
+from perfmodel.workloads.twins.astra_text import native as machine
 from perfmodel.workloads.twins.astra_text.loop import involved_dimensions, split_dimensions
-from perfmodel.workloads.twins.astra_text.native import NativeNetwork, NativeSystem, run_native
-from perfmodel.workloads.twins.astra_text.stops import reason_to_stop
+from perfmodel.workloads.twins.astra_text.native import (
+    NativeNetwork,
+    NativeSystem,
+    reason_to_stop,
+    run_native,
+)
 
 MIB = 2**20
 
