@@ -32,8 +32,9 @@ from perfmodel.model.build import dense_model, moe_model
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows
-from perfmodel.strategy.rules import VALID
-from perfmodel.training.project import Workload, project_grid
+from perfmodel.strategy.grid import VALID
+from perfmodel.training.project import project_grid
+from perfmodel.training.workload import Workload
 from tests import data
 from tests.wings import CORE, WINGS, wing_of
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from perfmodel.kernels.wafer import reduce
-from perfmodel.wafer.flows import reduction, simulated_cycles
+from perfmodel.wafer.collectives import reduction, simulated_cycles
 
 ROWS = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 19, 23, 25, 29, 31, 32, 37, 48, 53, 64)
 RECTANGLES = ((2, 2), (3, 5), (4, 4), (5, 9), (8, 8), (12, 12), (16, 16))

@@ -17,6 +17,7 @@ from parity_kinds.rows import read_rows
 
 from perfmodel.base.errors import FormatError
 from perfmodel.base.files import read_unpacked
+from perfmodel.wafer.core_trace import format_pieces
 from perfmodel.wafer.cores.instructions import (
     ADD,
     ARGUMENTS,
@@ -28,11 +29,10 @@ from perfmodel.wafer.cores.instructions import (
     READ,
     WRITE,
 )
-from perfmodel.wafer.cores.routing import RoutedTokens
-from perfmodel.wafer.formats.core_trace import format_pieces
+from perfmodel.wafer.routing import RoutedTokens
 from perfmodel.wafer.twin.cores import CoreMapping, NodePieces
+from perfmodel.wafer.twin.run import iteration_rows
 from perfmodel.wafer.twin.setting import Iteration
-from perfmodel.wafer.twin.tree import iteration_rows
 
 TOTALS = {"out_deepseekv3": "core_deepseekv3_node0.csv", "out_small": "core_small_4nodes.csv"}
 COLUMNS = ("count", "bytes", "flops", "cores_used")

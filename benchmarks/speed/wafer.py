@@ -25,7 +25,7 @@ from perfmodel.wafer.chips import mesh_device
 from perfmodel.wafer.layers import wafer_parts
 from perfmodel.wafer.mappings import wafer_grid
 from perfmodel.wafer.project import close_grid
-from perfmodel.wafer.search.mapping import search_mapping
+from perfmodel.wafer.search import search_mapping
 
 REPEATS = 5
 

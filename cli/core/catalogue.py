@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from perfmodel.cli.group import Command, CommandGroup
+from perfmodel.cli.group import CommandGroup
 from perfmodel.cli.shared import completions, options
 from perfmodel.cli.shared.inputs import load_one_engine, load_software
+from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import heading, print_json, say, table
 
 if TYPE_CHECKING:
@@ -20,36 +21,19 @@ if TYPE_CHECKING:
     from perfmodel.software.framework import Framework
 
 
-@click.group("hardware", cls=CommandGroup, short_help="List and show hardware profiles.")
+@click.group(
+    "hardware", **page("core", "hardware", "List and show hardware profiles.", CommandGroup)
+)
 def hardware_group() -> None:
-    """List the hardware profiles and show what they say, with the source of every number.
-
-    A profile is a device (compute by precision, clocks, caches, memory) in a system
-    (devices per node, network levels), or a mesh of cores with memory of their own, for
-    'perfmodel wafer'. A TOML file of your own works wherever a name does.
-
-    \b
-    Examples:
-      perfmodel hardware list
-      perfmodel hardware show dgx-h100
-    """
+    """List the hardware profiles and show what they say, with the source of every number."""
 
 
-@hardware_group.command("list", cls=Command, short_help="Name the profiles.")
+@hardware_group.command("list", **page("core", "hardware list", "Name the profiles."))
 @options.options_of("core.hardware", "all")
 @options.json_option
 @options.verbosity_options
 def list_hardware(everything: bool, as_json: bool) -> None:
-    """Name the hardware profiles that ship, with their main figures.
-
-    \b
-    Examples:
-      perfmodel hardware list
-      perfmodel hardware list --all --json
-
-    Units: TFLOP/s dense at the boost clock, GiB, TB/s, devices per node. Of meshes of cores:
-    cores and TFLOP/s of one chip, KiB of a core, B/cycle of a link.
-    """
+    """Name the hardware profiles that ship, with their main figures."""
     from perfmodel.base.units import GIB
     from perfmodel.hwprofiles import list_hardware, list_meshes, load_hardware, load_mesh
 
@@ -81,26 +65,13 @@ def list_hardware(everything: bool, as_json: bool) -> None:
         click.echo(f"\nfamilies and chips, for 'extends' in a profile: {', '.join(parts)}")
 
 
-@hardware_group.command("show", cls=Command, short_help="Show one profile.")
+@hardware_group.command("show", **page("core", "hardware show", "Show one profile."))
 @click.argument("name", metavar="NAME|PATH", shell_complete=completions.complete_hardware)
 @options.set_option
 @options.json_option
 @options.verbosity_options
 def show_hardware(name: str, settings: Mapping[str, Any], as_json: bool) -> None:
-    """Show every value of a profile by the path that --set and --sweep take.
-
-    \b
-    Examples:
-      perfmodel hardware show dgx-h100
-      perfmodel hardware show ./my-cluster.toml --json
-      perfmodel hardware show h200 --set system.network.1.bandwidth=100e9
-      perfmodel hardware show wse-2 --set constants.stage_latency=0
-
-    Units: SI, in brackets; bandwidth per device and direction. 'calibration' values lie within
-    physical bounds: fitted ones name their fit and its residual, others say 'prior' or where
-    they are from. All others are facts of the maker. Of a mesh of cores, 'constants' are fitted
-    or priors.
-    """
+    """Show every value of a profile by the path that --set and --sweep take."""
     from perfmodel.hwprofiles import load_hardware, load_mesh
     from perfmodel.hwprofiles.mesh import MeshHardware
     from perfmodel.hwprofiles.mesh_loader import names_mesh
@@ -226,32 +197,18 @@ def _short(text: str, limit: int = 100) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
-@click.group("software", cls=CommandGroup, short_help="List and show frameworks and engines.")
+@click.group(
+    "software", **page("core", "software", "List and show frameworks and engines.", CommandGroup)
+)
 def software_group() -> None:
-    """List the presets of --framework and --engine and show what each decides, with sources.
-
-    A preset declares what the software overlaps, fuses, keeps and sends, how it schedules and
-    what its host takes, as its documentation, source code or measured runs say. Any value can be
-    changed: --set software.gradient_bytes=2.
-
-    \b
-    Examples:
-      perfmodel software list
-      perfmodel software show megatron-deepep
-      perfmodel software show vllm
-    """
+    """List the presets of --framework and --engine and show what each decides, with sources."""
 
 
-@software_group.command("list", cls=Command, short_help="Name the presets.")
+@software_group.command("list", **page("core", "software list", "Name the presets."))
 @options.json_option
 @options.verbosity_options
 def list_software(as_json: bool) -> None:
-    """Name the presets of --framework and the engines of --engine, and what each is.
-
-    \b
-    Examples:
-      perfmodel software list
-    """
+    """Name the presets of --framework and the engines of --engine, and what each is."""
     from perfmodel.kernels.variables import SCHEMA_VERSION
     from perfmodel.software import engine, framework
 
@@ -272,25 +229,13 @@ def list_software(as_json: bool) -> None:
     click.echo(table(["engine", "since", "what it is"], rows, left=(0, 1, 2)))
 
 
-@software_group.command("show", cls=Command, short_help="Show one preset.")
+@software_group.command("show", **page("core", "software show", "Show one preset."))
 @click.argument("name", metavar="NAME", shell_complete=completions.complete_software)
 @options.set_option
 @options.json_option
 @options.verbosity_options
 def show_software(name: str, settings: Mapping[str, Any], as_json: bool) -> None:
-    """Show every value of a preset or an engine by the path that --set takes.
-
-    \b
-    Examples:
-      perfmodel software show megatron
-      perfmodel software show megatron --set software.optimizer_bytes=8 --json
-      perfmodel software show vllm-0.12
-
-    An engine's or framework's name with a release (vllm-0.12, megatron-bridge@0.4) shows what
-    holds for that release; what depends on the run stands below. Values below 'of
-    published runs' say what a measured run means that does not state it ('perfmodel compare
-    training'); a projection is told by options such as --zero.
-    """
+    """Show every value of a preset or an engine by the path that --set takes."""
     from perfmodel.kernels.variables import SCHEMA_VERSION
 
     shown = _found(name, settings)

@@ -13,8 +13,8 @@ from click.core import ParameterSource
 from perfmodel.base.units import format_si, format_size, format_time
 from perfmodel.base.wings import wing_module
 from perfmodel.cli.core.kernel import NUMBER, output_options, run_grid, show_grid
-from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
+from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import say, table
 from perfmodel.cli.shared.tables import as_written
 from perfmodel.cli.shared.types import Words
@@ -37,7 +37,7 @@ HEADINGS = {
 AXIS_HEADINGS = {"algorithm": "asked algorithm", "protocol": "asked protocol"}
 
 
-@click.command("collective", cls=Command, short_help="Time collectives.")
+@click.command("collective", **page("core", "collective", "Time collectives."))
 @click.argument("collective", metavar="COLLECTIVE,…", type=Words())
 @options.options_of(
     "core.collective", "size", "members", "members_per_node", "stride", "algorithm", "protocol"
@@ -68,33 +68,7 @@ def collective_command(
     shown: int,
     as_json: bool,
 ) -> None:
-    """Time collectives of groups of devices, as NCCL and RCCL run them.
-
-    COLLECTIVE is one or a list of: all_reduce, all_gather, reduce_scatter, all_to_all,
-    broadcast, point_to_point, multicast, gather, scatter. The table has the time, algbw
-    (size over time) and busbw (what a link would need) in the convention of nccl-tests, and
-    the algorithm and protocol. What an algorithm cannot do is shown with the reason.
-
-    Axes take lists (2,4,8) and ranges: 2:64:x2 (powers of two), 8:64:8 (8 values, evenly
-    spaced), 1KiB:1GiB:21:log. Several axes make every combination.
-
-    \b
-    Examples:
-      perfmodel collective all_reduce --hardware dgx-h100 --members 8 \\
-          --size 1KiB:1GiB:x4
-      perfmodel collective all_reduce,all_gather --members 2,4,8,16 \\
-          --hardware dgx-h100,mi355x-server --size 1KiB:1GiB:x4 \\
-          -o collectives.nc
-      perfmodel collective all_reduce --hardware dgx-h100 --size 1GB \\
-          --members 64 --members-per-node 1,8 \\
-          --algorithm auto,ring,double_binary_tree
-      perfmodel collective all_to_all --hardware dgx-h100 --size 64MiB \\
-          --members 16 --sweep system.network.1.bandwidth=25e9:100e9:4 --json
-      perfmodel collective all_reduce --size 64MiB --astra-network network.yml \\
-          --astra-system system.json
-
-    Units: s, B and B/s in JSON and netCDF. 1KB is 1000 B, 1KiB is 1024 B.
-    """
+    """Time collectives of groups of devices, as NCCL and RCCL run them."""
     if astra_network is not None or astra_system is not None:
         if astra_network is None or astra_system is None:
             missing = "--astra-network" if astra_network is None else "--astra-system"

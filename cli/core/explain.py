@@ -18,8 +18,8 @@ from perfmodel.cli.core.project import (
     suggest_interleaving,
     warn_if_too_large,
 )
-from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
+from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import heading, print_json, say, share, table
 from perfmodel.kernels.variables import MEMORY_COMPONENTS, TIME_COMPONENTS, VARIABLES
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PHASES = ("forward", "backward_input", "backward_weight", "recompute")
 
 
-@click.command("explain", cls=Command, short_help="Say where time and memory go, op by op.")
+@click.command("explain", **page("core", "explain", "Say where time and memory go, op by op."))
 @strategy_options
 @options.config_option
 @options.options_of("core.explain", "top")
@@ -48,40 +48,7 @@ def explain_command(
     as_json: bool,
     **stated: Any,
 ) -> None:
-    """Say where the time and the memory of one strategy go, and what bounds each operation.
-
-    Every operation of the slowest pipeline stage, over a whole step, sorted by the time
-    that it adds. 'calls' is how often it runs per step, 'a call' the time of one, 'adds'
-    what all calls add to the step (communication: what compute does not hide), 'rate'
-    what a call achieves, of the device's peak for matrix products. The sums agree with
-    'perfmodel project'; optimizer, pipeline, data-parallel and host times belong to the
-    whole step and stand below the operations. Passes of a served model are explained by
-    'perfmodel serve … --explain'.
-
-    --memory shows when a stage needs most, and of what: the peak is a maximum over moments,
-    for logits, gathered parameters and gradients do not live together.
-
-    \b
-    Bounds:
-      compute   matrix units            memory    device memory
-      l2        second-level cache      latency   launch and fill times
-      softmax   special-function units  cache     last-level cache
-      network   links and switches
-
-    \b
-    Examples:
-      perfmodel explain --model llama-3.1-70b --hardware dgx-h100 --devices 256 \\
-          --tp 8 --pp 4 --micro-batch 1 --global-batch 512 --seq-len 8192
-      perfmodel explain --model mixtral-8x7b --hardware dgx-h100 --devices 64 --ep 8 \\
-          --pp 2 --global-batch 256 --seq-len 4096 --phase backward_input --top 10
-      perfmodel explain --model llama-3.1-8b --hardware dgx-h100 --devices 8 --zero 3 \\
-          --global-batch 8 --seq-len 8192 --framework torchtitan --memory
-
-    Units: as 'perfmodel project'; shapes of matrix products are m×n×k.
-
-    Exit codes: 0 done, 1 failure, 2 wrong input or impossible strategy, 3 the
-    strategy does not fit in memory (the table is printed all the same).
-    """
+    """Say where the time and the memory of one strategy go, and what bounds each operation."""
     from perfmodel.analysis.explain import operation_costs
     from perfmodel.cli.shared.tables import print_placement
     from perfmodel.strategy.mapping import placement
@@ -112,28 +79,25 @@ def explain_command(
 
 
 def _show_pipeline(found: Projected, as_json: bool) -> None:
-    from perfmodel.cli.shared.tables import pipeline_document, print_pipeline
-    from perfmodel.training.project import framework_of_run
-    from perfmodel.training.timeline import pipeline_timeline
+    from perfmodel.analysis.explain import pipeline_of
+    from perfmodel.cli.shared.tables import print_pipeline
 
-    model, grid, hardware, software, row, _ = found
-    run = framework_of_run(software, model, hardware, grid)
-    pipeline = pipeline_timeline(model, grid, hardware, run)
+    pipeline = pipeline_of(*found[:4])
     if as_json:
-        print_json({**projection_header(found), **row, "pipeline": pipeline_document(pipeline)})
+        print_json({**projection_header(found), **found.row, "pipeline": pipeline.to_json_dict()})
         return
     print_title(found)
-    print_pipeline(pipeline, row)
+    print_pipeline(pipeline.stages, pipeline.makespan, found.row)
 
 
 def _explain_memory(found: Projected, as_json: bool) -> None:
     """Print what every stage holds at every moment, and its components at the peak."""
+    from perfmodel.analysis.explain import memory_moments
     from perfmodel.base.units import format_gib
     from perfmodel.cli.shared.tables import print_memory
-    from perfmodel.training.stage_memory import MOMENTS, stage_memories
 
-    spec, grid, device, software, row, _ = found
-    stages = stage_memories(spec, grid, device, software)
+    row = found.row
+    moments, stages = memory_moments(*found[:4])
     if as_json:
         held_by = [
             {
@@ -141,7 +105,7 @@ def _explain_memory(found: Projected, as_json: bool) -> None:
                 "stages": stage.stages,
                 "moments": [
                     {"moment": moment, **dict(zip(MEMORY_COMPONENTS, held.tolist(), strict=True))}
-                    for moment, held in zip(MOMENTS, stage.held, strict=True)
+                    for moment, held in zip(moments, stage.held, strict=True)
                 ],
             }
             for stage in stages
@@ -156,7 +120,7 @@ def _explain_memory(found: Projected, as_json: bool) -> None:
         for name, stage in zip(names, stages, strict=True)
     ]
     lines = []
-    for number, moment in enumerate(MOMENTS):
+    for number, moment in enumerate(moments):
         cells = [
             format_gib(stage.totals[number]) + (" *" if number == stage.totals.argmax() else "")
             for stage in stages
@@ -194,9 +158,9 @@ def _print_operations(
     *,
     whole: bool,
 ) -> None:
-    from perfmodel.analysis.explain import OPERATION_COMPONENTS
     from perfmodel.base.units import counted, format_si, format_time
     from perfmodel.cli.shared.tables import print_memory, step_range
+    from perfmodel.kernels.variables import OPERATION_COMPONENTS
 
     step = row["step_time"]
     headers = ["operation", "phase", "shape", "calls", "a call", "adds", "share", "bound", "rate"]

@@ -12,8 +12,9 @@ from click.shell_completion import get_completion_class
 
 from perfmodel.base.errors import DataError, PerfModelError
 from perfmodel.base.files import atomic_path, check_writable
-from perfmodel.cli.group import EXIT_FAILURE, Command
+from perfmodel.cli.group import EXIT_FAILURE
 from perfmodel.cli.shared import options
+from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import heading, print_json, remark, styled, wrapped
 
 if TYPE_CHECKING:
@@ -22,18 +23,11 @@ if TYPE_CHECKING:
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command("completion", cls=Command, short_help="Print a shell completion script.")
+@click.command("completion", **page("core", "completion", "Print a shell completion script."))
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion_command(ctx: click.Context, shell: str) -> None:
-    """Print the script that completes commands, options, models, profiles and variables.
-
-    \b
-    Examples:
-      perfmodel completion bash >> ~/.bashrc
-      perfmodel completion zsh  >> ~/.zshrc
-      perfmodel completion fish > ~/.config/fish/completions/perfmodel.fish
-    """
+    """Print the script that completes commands, options, models, profiles and variables."""
     kind = get_completion_class(shell)
     if kind is None:
         raise PerfModelError(f"no completion for '{shell}'; there is one for {', '.join(SHELLS)}")
@@ -48,22 +42,12 @@ COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 WIDTH = 15  # of the names
 
 
-@click.command("doctor", cls=Command, short_help="Check this installation.")
+@click.command("doctor", **page("core", "doctor", "Check this installation."))
 @options.json_option
 @options.verbosity_options
 @click.pass_context
 def doctor_command(ctx: click.Context, as_json: bool) -> None:
-    """Say which versions, extras, caches, cores and memory there are, and check that it works.
-
-    The check takes a few seconds: a projection against stored numbers, a compiled kernel against
-    itself uncompiled, a netCDF file written and read in a temporary folder. Nothing leaves the
-    machine. What is wrong says what to do; exit code 1 where anything failed.
-
-    \b
-    Examples:
-      perfmodel doctor
-      perfmodel doctor --json
-    """
+    """Say which versions, extras, caches, cores and memory there are, and check that it works."""
     from perfmodel.analysis.doctor import FAIL, examine
     from perfmodel.kernels.variables import SCHEMA_VERSION
 
@@ -94,19 +78,11 @@ def _show(finding: Finding) -> None:
         click.echo(wrapped(f"{'':{WIDTH + 10}}{finding.advice}", WIDTH + 10))
 
 
-@click.command("samples", cls=Command, short_help="Copy the documentation's sample files.")
+@click.command("samples", **page("core", "samples", "Copy the documentation's sample files."))
 @click.argument("folder", metavar="[FOLDER]", required=False)
 @options.verbosity_options
 def samples_command(folder: str | None) -> None:
-    """Name the sample files that the pages' commands read, or copy them into a FOLDER.
-
-    Files of the same name are replaced. README.md among them says what each is.
-
-    \b
-    Examples:
-      perfmodel samples
-      perfmodel samples here && cd here && perfmodel compare gemm gemm.csv
-    """
+    """Name the sample files that the pages' commands read, or copy them into a FOLDER."""
     found = dict(_files(resources.files("perfmodel.samples")))
     if folder is None:
         click.echo("\n".join(found))

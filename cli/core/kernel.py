@@ -1,22 +1,21 @@
 """``perfmodel kernel gemm``, ``attention``, ``moe`` and the others, made of `KERNELS`.
 
-Axes, defaults and limits are those of `perfmodel.sweeps.grids`; pages are in ``kernel.toml``.
+Axes, defaults and limits are those of `perfmodel.sweeps.grids`; pages are in ``pages.toml``.
 """
 
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from perfmodel.base.errors import DataError
-from perfmodel.cli.group import Command, CommandGroup
+from perfmodel.cli.group import CommandGroup
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import load_rows
+from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import percent, print_json, remark, say, table
 from perfmodel.cli.shared.tables import as_written
 from perfmodel.cli.shared.types import Counts, FiniteRange, Names, WholeRange, Words
@@ -220,10 +219,6 @@ def setting_option(setting: Setting) -> Callable[[Function], Function]:
     return options.option(*flags, setting.name, section=SHAPE, **about, **given)
 
 
-PAGES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-"""Kernel -> its help page."""
-
-
 def kernel_command(kernel: Kernel) -> click.Command:
     """Return the command that evaluates grids of a kernel."""
 
@@ -246,32 +241,16 @@ def kernel_command(kernel: Kernel) -> click.Command:
     decorated = options.stack(
         *map(axis_parameter, kernel.axes), *map(setting_option, kernel.settings), grid_options
     )(run)
-    about = {"short_help": kernel.short_help, "help": PAGES[kernel.name]}
-    return click.command(kernel.name, cls=Command, **about)(decorated)
+    about = page("core", f"kernel {kernel.name}", kernel.short_help)
+    return click.command(kernel.name, **about)(decorated)
 
 
 COMMANDS = [kernel_command(kernel) for kernel in KERNELS.values()]
 
 
-@click.group("kernel", cls=CommandGroup, short_help="Time single kernels.")
+@click.group("kernel", **page("core", "kernel", "Time single kernels.", CommandGroup))
 def kernel_group() -> None:
-    """Time single kernels on one or more devices: one shape, or a grid of shapes.
-
-    An axis takes a list (1,16,4096) or a range: 256:4096:16 (16 values, evenly spaced),
-    1:4096:13:log (evenly spaced in the logarithm) or 1:4096:x2 (powers of two). Several
-    axes make every combination.
-
-    \b
-    Examples:
-      perfmodel kernel gemm --hardware dgx-h100 --m 1,16,4096 --n 4096 --k 4096
-      perfmodel kernel attention --hardware dgx-h100 --heads 32 --kv-heads 8 --kv-len 8192
-      perfmodel kernel sparse-attention --hardware dgx-h100 --heads 64 --window 128 \\
-          --compression 4 --selected 512 --q-len 16384
-      perfmodel kernel scan --hardware dgx-h100 --heads 32 --seq-len 4096,65536
-      perfmodel kernel stream rms_norm --hardware dgx-h100 --rows 1:65536:x4
-      perfmodel kernel moe --hardware dgx-h100 --tokens 4096 --hidden 4096 \\
-          --intermediate 14336 --experts 8 --top-k 2
-    """
+    """Time single kernels on one or more devices: one shape, or a grid of shapes."""
 
 
 for _command in COMMANDS:

@@ -8,36 +8,23 @@ from typing import Any
 
 import click
 
-from perfmodel.cli.group import Command, CommandGroup
+from perfmodel.cli.group import CommandGroup
 from perfmodel.cli.shared import completions, options
 from perfmodel.cli.shared.models import tuned_reading_options
+from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import heading, print_json, say, table
 
 
-@click.group("model", cls=CommandGroup, short_help="List and show models.")
+@click.group("model", **page("core", "model", "List and show models.", CommandGroup))
 def model_group() -> None:
-    """List the model presets and show what a model is made of.
-
-    A model is a preset, a Hugging Face config.json, or a folder that holds one.
-
-    \b
-    Examples:
-      perfmodel model list
-      perfmodel model show deepseek-v3
-    """
+    """List the model presets and show what a model is made of."""
 
 
-@model_group.command("list", cls=Command, short_help="Name the presets.")
+@model_group.command("list", **page("core", "model list", "Name the presets."))
 @options.json_option
 @options.verbosity_options
 def list_command(as_json: bool) -> None:
-    """Name the model presets with their parameter counts.
-
-    \b
-    Examples:
-      perfmodel model list
-      perfmodel model list --json
-    """
+    """Name the model presets with their parameter counts."""
     from perfmodel.base.units import format_si
     from perfmodel.kernels.variables import SCHEMA_VERSION
     from perfmodel.model.presets import list_models
@@ -61,24 +48,14 @@ def list_command(as_json: bool) -> None:
     click.echo(table(headers, rows, left=(0, 1, 4)))
 
 
-@model_group.command("show", cls=Command, short_help="Show one model.")
+@model_group.command("show", **page("core", "model show", "Show one model."))
 @click.argument("name", metavar="NAME|PATH", shell_complete=completions.complete_models)
 @options.options_of("core.model", "seq_len")
 @tuned_reading_options
 @options.json_option
 @options.verbosity_options
 def show_command(name: str, seq_len: int, reading: Mapping[str, Any], as_json: bool) -> None:
-    """Show the parameters of a model by kind, its layers, and its FLOPs per token.
-
-    FLOPs count forward and backward without recomputation, in the two published
-    conventions: causal attention (what is needed) and full-square attention.
-
-    \b
-    Examples:
-      perfmodel model show llama-3.1-70b
-      perfmodel model show deepseek-v3 --seq-len 4096
-      perfmodel model show ./config.json --json
-    """
+    """Show the parameters of a model by kind, its layers, and its FLOPs per token."""
     from perfmodel.analysis.model_facts import model_facts
     from perfmodel.kernels.variables import SCHEMA_VERSION
     from perfmodel.model.presets import load_model

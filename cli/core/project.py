@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
+from perfmodel.cli.group import EXIT_NOTHING_FITS
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.costs import cost_options, print_cost
 from perfmodel.cli.shared.inputs import (
@@ -24,6 +24,7 @@ from perfmodel.cli.shared.launch_file import (
     stated_model,
 )
 from perfmodel.cli.shared.models import reading_document, say_remarks, tuned_model_option
+from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import (
     detail,
     heading,
@@ -56,7 +57,7 @@ strategy_options = options.stack(
 """The options that name one strategy on one profile; `load_problem` takes their values."""
 
 
-@click.command("project", cls=Command, short_help="Project one strategy.")
+@click.command("project", **page("core", "project", "Project one strategy."))
 @strategy_options
 @cost_options
 @options.config_option
@@ -67,45 +68,7 @@ strategy_options = options.stack(
 def project_command(
     ctx: click.Context, costs: Mapping[str, Any], safe: bool, as_json: bool, **stated: Any
 ) -> None:
-    """Project the training step of one strategy: time, throughput, MFU and memory.
-
-    The components of the time add up to the step, those of the memory to the fullest
-    stage. Communication counts where compute does not hide it. '10–90 %' is the range in
-    which four of five measured steps should lie.
-
-    \b
-    Examples:
-      perfmodel project --model llama-3.1-70b --hardware dgx-h100 --devices 256 \\
-          --tp 8 --pp 4 --micro-batch 1 --global-batch 512 --seq-len 8192
-
-    \b
-      # A model of your own, fp8, full recomputation, as JSON
-      perfmodel project --model ./config.json --hardware dgx-h100 --devices 64 --tp 4 \\
-          --global-batch 128 --seq-len 4096 --precision fp8 --recompute full --json
-
-    \b
-      # What if the memory were faster? [B/s]
-      perfmodel project --model llama-3.1-8b --hardware dgx-h100 --devices 8 \\
-          --global-batch 64 --seq-len 8192 --zero 3 --recompute full \\
-          --set device.memory.bandwidth=4.8e12
-
-    \b
-      # Days, device-hours, money and energy of a training, failures included
-      perfmodel project --model llama-3.1-405b --hardware dgx-h100 --devices 16384 \\
-          --tp 8 --pp 16 --vpp 8 --zero 1 --seq-len 8192 --global-batch 2048 \\
-          --tokens 15.6e12 --price 2.5 --goodput
-
-    \b
-      # A run as it is launched: arguments of Megatron-LM, a file of torchtitan, …
-      perfmodel project --from run.sh --hardware dgx-h100
-
-    Units: times in seconds, memory in GiB (bytes with --json), batches in sequences,
-    lengths in tokens. MFU is model FLOPs over the peak at the strategy's precision;
-    both published conventions (causal and full-square attention) are given.
-
-    Exit codes: 0 done, 1 failure, 2 wrong input or impossible strategy, 3 the
-    strategy does not fit in memory (the projection is printed all the same).
-    """
+    """Project the training step of one strategy: time, throughput, MFU and memory."""
     found = projected(stated, costs)
     row = found.row
     if safe:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
+from perfmodel.cli.group import EXIT_NOTHING_FITS
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.models import reading_document
+from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import activity, heading, print_json, remark, say
 from perfmodel.cli.shared.spaces import (
     lacks_precision,
@@ -32,7 +33,7 @@ PROVED = {
 }
 
 
-@click.command("search", cls=Command, short_help="Find the best of too many strategies.")
+@click.command("search", **page("core", "search", "Find the best of too many strategies."))
 @space_options
 @options.options_of("core.search", "by", type=click.Choice(SEARCHED_BY), default=RATE)
 @options.options_of("core.search", "seconds")
@@ -52,27 +53,7 @@ def search_command(
     as_json: bool,
     **stated: Any,
 ) -> None:
-    """Find the best strategies of a space that is too large to be swept, and prove it.
-
-    Axes are those of 'perfmodel sweep', and so are the results: what 'perfmodel best' would rank
-    first of a sweep of the whole space. Strategies are not listed: whole parts of the space are
-    proved to need more memory than there is, or to take longer than the best that are known, by
-    lower bounds of their memory, compute and communication. What is left is projected.
-
-    \b
-    Examples:
-      # Every mapping and way to recompute on several numbers of two devices
-      perfmodel search --model gpt3-175b --hardware h100,b200 --devices 1024,2048,4096 \\
-          --seq-len 2048 --global-batch 1536,3072 --precision bf16,fp8 --mapping all \\
-          --recompute all --recompute-method all --recompute-num-layers 0:96:97
-
-    \b
-      # As good as it gets in a minute, with the proved gap
-      perfmodel search --model llama-3.1-405b --hardware h100 --devices 4096 --seq-len 8192 \\
-          --global-batch 2048 --mapping all --offload-activations 0,0.5,1 --seconds 60 -o best.nc
-
-    Exit codes: 0 done, 1 failure, 2 wrong input, 3 no strategy fits in memory.
-    """
+    """Find the best strategies of a space that is too large to be swept, and prove it."""
     from perfmodel.store.files import check_results_path, save_results
     from perfmodel.sweeps.search import search_spaces, searched_problems
 

@@ -25,6 +25,7 @@ from perfmodel.cli.core.diff_sides import (
 from perfmodel.cli.core.project import load_problem
 from perfmodel.cli.group import verbosity_options
 from perfmodel.cli.shared import completions, options
+from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import progress, remark
 from perfmodel.cli.shared.types import Context, Names, Parameter
 from perfmodel.kernels.variables import RATE
@@ -145,14 +146,9 @@ def _stored(
     )
 
 
-KINDS = (
-    "hardware",
-    "constant",
-    "software",
-    "strategy",
-)  # as perfmodel.analysis.parameters has them
+KINDS = ("hardware", "constant", "software", "strategy")
+"""As `perfmodel.analysis.parameters` has them."""
 USUAL = "hardware,software,strategy"
-BREAK_EVEN = "Break-even"
 
 
 class Pair(click.ParamType):
@@ -181,7 +177,9 @@ def _complete_paths(ctx: click.Context, param: click.Parameter, incomplete: str)
     return found
 
 
-@click.command("sensitivity", cls=SidesCommand, short_help="Say what a projection depends on.")
+@click.command(
+    "sensitivity", **page("core", "sensitivity", "Say what a projection depends on.", SidesCommand)
+)
 @click.argument("a", metavar="[A]", default="-", shell_complete=complete_file)
 @click.argument("b", metavar="[B]", required=False, shell_complete=complete_file)
 @options.options_of("core.sensitivity", "of")
@@ -218,51 +216,7 @@ def sensitivity_command(
     everything: bool,
     as_json: bool,
 ) -> None:
-    """Say what a projection depends on: every number of the hardware, every switch.
-
-    With one side: the elasticity of the step time (or of --of) to every number, what halving
-    and doubling it does, and what flipping each switch does, the strongest first. -0.3 of a
-    bandwidth says that 1 % more of it makes the step 0.3 % shorter. A * marks a kink: a
-    little more and a little less differ, because hidden time begins to show or another kernel
-    is chosen. With A and B: the value of --parameter at which both are equally good.
-
-    \b
-    A and B are each one of
-      FILE          the best of what 'perfmodel sweep' or 'perfmodel serve' wrote
-      FILE#N        its N-th best
-      'KEY=VALUE …' a projection: the options of this command, with these changed or added
-      -             a projection: the options of this command as they are (the default)
-
-    \b
-    Examples:
-      # One strategy; the best one of a sweep; with the strategy chosen anew every time
-      perfmodel sensitivity --model llama-3.1-70b --hardware dgx-h100 --devices 256 \\
-          --tp 8 --pp 4 --global-batch 512 --seq-len 8192
-      perfmodel sensitivity sweep.nc#1 --kind hardware,constant -o sensitivity.nc
-      perfmodel sensitivity sweep.nc --reoptimise --kind hardware
-
-    \b
-      # How fast must links be, so that communication hides?
-      perfmodel sensitivity sweep.nc#1 --hiding --parameter system.network.1.bandwidth
-
-    \b
-      # At which bandwidth is the second best strategy as fast as the best?
-      perfmodel sensitivity sweep.nc#1 sweep.nc#2 --parameter system.network.1.bandwidth
-
-    \b
-      # At which price of B does a token cost the same on both machines?
-      perfmodel sensitivity hardware=dgx-h100 hardware=dgx-b200 --of cost_per_token \\
-          --model llama-3.1-70b --devices 256 --tp 8 --pp 4 --global-batch 512 \\
-          --seq-len 8192 --price dgx-h100=2.5,dgx-b200=4 --parameter system.price
-
-    \b
-      # A served model: what decides the time to first token?
-      perfmodel sensitivity serve.nc --of ttft
-
-    Units: SI; elasticities and changes are relative.
-
-    Exit codes: 0 done, 1 failure, 2 wrong input.
-    """
+    """Say what a projection depends on: every number of the hardware, every switch."""
     from perfmodel.store.files import check_results_path
 
     output = output and check_results_path(output)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,83 +11,20 @@ import click
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.wings import wing_module
 from perfmodel.cli.core import serve_options as served
-from perfmodel.cli.core.serve_options import ASSUMED, deployment_axes, load_axes
-from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
+from perfmodel.cli.core.serve_options import ASSUMED, Question, deployment_axes, load_axes
+from perfmodel.cli.group import EXIT_NOTHING_FITS
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.costs import serving_cost_options, with_costs
 from perfmodel.cli.shared.inputs import load_engines, load_rows, of_hardware
 from perfmodel.cli.shared.launch_file import from_server_option
 from perfmodel.cli.shared.models import say_remarks, served_model_option
+from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import detail, progress, remark
 from perfmodel.cli.shared.workers import check_one, chosen_workers, worker_options
-from perfmodel.serving.fields import LOAD_FIELD_BY_NAME
+from perfmodel.strategy.served_fields import LOAD_FIELD_BY_NAME
 
 if TYPE_CHECKING:
-    from perfmodel.hwprofiles import Hardware
-    from perfmodel.model.spec import ModelSpec
-    from perfmodel.serving.grid import DeploymentGrid, LoadGrid
-    from perfmodel.serving.requests import RequestTrace
     from perfmodel.sweeps.workers import Workers
-
-
-@dataclass(frozen=True)
-class Question:
-    """What is projected.
-
-    Attributes
-    ----------
-    model_name : str
-        As it was typed.
-    model : ModelSpec
-    hardware : list of str
-        As they were typed.
-    rows : list of Hardware
-    values : dict of str to list of float
-        Swept values of each row.
-    every, grid : DeploymentGrid
-        All deployments that were asked for, and the possible ones.
-    loads : LoadGrid
-    method : str
-        How points are closed.
-    assumed : dict of str to value
-        Options that nobody gave, with what was taken.
-    settings, reading : mapping
-        Values of ``--set``, and how the model was read.
-    trace : RequestTrace or None
-        What is replayed.
-    clients : sequence of float
-        Requests of the trace that are kept under way; empty where they come by themselves.
-    """
-
-    model_name: str
-    model: ModelSpec
-    hardware: list[str]
-    rows: list[Hardware]
-    values: dict[str, list[float]]
-    every: DeploymentGrid
-    grid: DeploymentGrid
-    loads: LoadGrid
-    method: str
-    assumed: dict[str, Any]
-    settings: Mapping[str, Any]
-    reading: Mapping[str, Any]
-    trace: RequestTrace | None
-    clients: Sequence[float]
-
-    @property
-    def count(self) -> int:
-        """Operating points."""
-        return len(self.grid) * len(self.rows) * len(self.loads)
-
-    @property
-    def is_one(self) -> bool:
-        """Whether one point was asked for."""
-        return self.count == 1 and len(self.every) == 1
-
-    @property
-    def is_phase(self) -> bool:
-        """Whether one phase was asked for, of a static batch."""
-        return self.method in ("prefill", "decode")
 
 
 def load_question(
@@ -215,7 +151,7 @@ TOP_POINTS, TOP_OPERATIONS = 5, 15
 PROCESSES = "--processes"  # workers are a deployment's
 
 
-@click.command("serve", cls=Command, short_help="Project a served model.")
+@click.command("serve", **page("core", "serve", "Project a served model."))
 @from_server_option
 @served_model_option
 @options.hardware_options
@@ -254,68 +190,7 @@ def serve_command(
     as_json: bool,
     **problem: Any,
 ) -> None:
-    """Project a served model: time to first token, time per token, throughput, memory.
-
-    A deployment is what runs where: engine, degrees, workers, formats. A load is what it is
-    asked to do: lengths, and requests under way (--concurrency) or arriving per second (--rate).
-    An option takes one value or a list; several make a grid of every combination, of which the
-    best are shown, and those that no other beats in throughput per device and per user. Where
-    --tp is not named, every degree that makes sense is tried. The result can be written to a
-    netCDF file for 'perfmodel best' or any tool that reads netCDF.
-
-    \b
-    Examples:
-      # One operating point: 64 requests under way on four H200
-      perfmodel serve --model llama-3.1-70b --hardware dgx-h200 --tp 4 --isl 8192 --osl 1024 \\
-          --concurrency 64
-
-    \b
-      # A grid, kept in a file
-      perfmodel serve --model llama-3.1-70b --hardware dgx-h200 --engine vllm --tp 1,2,4,8 \\
-          --isl 8192 --osl 1024 --concurrency 1:512:x2 -o serve.nc
-
-    \b
-      # Requests that arrive by themselves, drafts, a shared beginning of prompts, experts
-      perfmodel serve --model deepseek-r1 --hardware gb200-nvl72 --engine sglang --tp 1 \\
-          --dp-attention 8 --ep 8 --isl 1024 --osl 1024 --length-range 0.8 --rate 20 \\
-          --prefix 512 --speculative mtp:2:0.8
-
-    \b
-      # Workers for prompts, others for answers: how many of each?
-      perfmodel serve --model deepseek-r1 --hardware gb200-nvl72 --isl 8192 --osl 1024 \\
-          --rate 20 --disaggregate --prefill tp=4,workers=1:8:8 \\
-          --decode tp=1,ep=32,dp-attention=32,workers=1:8:8
-
-    \b
-      # Pass by pass, on four processes
-      perfmodel serve --model llama-3.1-70b --hardware dgx-h200 --tp 1,2,4,8 --isl 8192 \\
-          --osl 1024 --concurrency 1:512:x2 --exact --processes 4
-
-    \b
-      # What would requests that were recorded have met?
-      perfmodel serve --model llama-3.1-8b --hardware dgx-h200 --tp 1,2 --replay requests.csv
-
-    \b
-      # The same, pass by pass, to be looked at in ui.perfetto.dev
-      perfmodel serve --model llama-3.1-8b --hardware dgx-h200 --tp 2 --replay requests.csv \\
-          --timeline passes.json
-
-    \b
-      # What a server that is started so would do
-      perfmodel serve --from vllm_serve.sh --hardware dgx-h200 --isl 1024 --concurrency 32
-
-    \b
-      # Where does the time of a pass go? One phase of a batch that stays as it is
-      perfmodel serve --model qwen3-32b --hardware dgx-h200 --tp 2 --concurrency 32 --explain
-      perfmodel serve --model qwen3-32b --hardware dgx-h200 --tp 2 --phase decode --batch 1,8,64
-
-    Units: times in seconds, memory in bytes with --json, lengths in tokens, rates per second.
-    The time per output token leaves out the first token. '10–90 %' is the range in which four of
-    five measured means should lie.
-
-    Exit codes: 0 done, 1 failure, 2 wrong input or no possible deployment, 3 no operating point
-    is possible (its cache holds no request, requests arrive faster than they are served, …).
-    """
+    """Project a served model: time to first token, time per token, throughput, memory."""
     from perfmodel.base.files import check_writable
     from perfmodel.cli.core import serve_output as shown
     from perfmodel.store.files import check_results_path, save_results, stored_size

@@ -1,11 +1,12 @@
-"""Options of served models: kinds of their values, loads, deployments and pools."""
+"""Options of served models: kinds of their values, loads, deployments, pools; what they ask."""
 
 from __future__ import annotations
 
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
@@ -24,15 +25,21 @@ from perfmodel.cli.shared.types import (
     Parameter,
     parse_range,
 )
-from perfmodel.serving.fields import (
+from perfmodel.software.engine import ENGINES
+from perfmodel.strategy.fields import StrategyField
+from perfmodel.strategy.served_fields import (
     DEGREES,
     DEPLOYMENT_FIELD_BY_NAME,
     DEPLOYMENT_FIELDS,
     ENGINE_LIMITS,
     LOAD_FIELDS,
 )
-from perfmodel.software.engine import ENGINES
-from perfmodel.strategy.fields import StrategyField
+
+if TYPE_CHECKING:
+    from perfmodel.hwprofiles import Hardware
+    from perfmodel.model.spec import ModelSpec
+    from perfmodel.serving.grid import DeploymentGrid, LoadGrid
+    from perfmodel.serving.requests import RequestTrace
 
 POOL_FIELDS = {DEPLOYMENT_FIELD_BY_NAME[name].option: name for name in (*DEGREES, "workers")}
 """What a pool says, by its spelling -> field."""
@@ -343,3 +350,63 @@ GIVEN = (
     *(spec.name for spec in (*DEPLOYMENT_FIELDS, *LOAD_FIELDS)),
     *("precision", "speculative", "disaggregate", "prefill", "decode"),
 )
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is projected.
+
+    Attributes
+    ----------
+    model_name : str
+        As it was typed.
+    model : ModelSpec
+    hardware : list of str
+        As they were typed.
+    rows : list of Hardware
+    values : dict of str to list of float
+        Swept values of each row.
+    every, grid : DeploymentGrid
+        All deployments that were asked for, and the possible ones.
+    loads : LoadGrid
+    method : str
+        How points are closed.
+    assumed : dict of str to value
+        Options that nobody gave, with what was taken.
+    settings, reading : mapping
+        Values of ``--set``, and how the model was read.
+    trace : RequestTrace or None
+        What is replayed.
+    clients : sequence of float
+        Requests of the trace that are kept under way; empty where they come by themselves.
+    """
+
+    model_name: str
+    model: ModelSpec
+    hardware: list[str]
+    rows: list[Hardware]
+    values: dict[str, list[float]]
+    every: DeploymentGrid
+    grid: DeploymentGrid
+    loads: LoadGrid
+    method: str
+    assumed: dict[str, Any]
+    settings: Mapping[str, Any]
+    reading: Mapping[str, Any]
+    trace: RequestTrace | None
+    clients: Sequence[float]
+
+    @property
+    def count(self) -> int:
+        """Operating points."""
+        return len(self.grid) * len(self.rows) * len(self.loads)
+
+    @property
+    def is_one(self) -> bool:
+        """Whether one point was asked for."""
+        return self.count == 1 and len(self.every) == 1
+
+    @property
+    def is_phase(self) -> bool:
+        """Whether one phase was asked for, of a static batch."""
+        return self.method in ("prefill", "decode")

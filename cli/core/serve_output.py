@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.cli.core.serve import Question
+from perfmodel.cli.core.serve_options import Question
 from perfmodel.cli.shared.costs import costs_header, print_costs
 from perfmodel.cli.shared.inputs import assumed_text, written
 from perfmodel.cli.shared.models import reading_document, reading_words
@@ -27,7 +27,7 @@ from perfmodel.cli.shared.serving_tables import (
     print_throughput,
 )
 from perfmodel.cli.shared.serving_tables import written as cell
-from perfmodel.serving.fields import DEPLOYMENT_FIELD_BY_NAME, is_closed_loop
+from perfmodel.strategy.served_fields import DEPLOYMENT_FIELD_BY_NAME, is_closed_loop
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
@@ -272,7 +272,7 @@ def point_options(
     settings, reading : mapping
         Values of ``--set``, and how the model is read.
     """
-    from perfmodel.serving.fields import DEPLOYMENT_FIELDS, ENGINE_LIMITS, LOAD_FIELDS
+    from perfmodel.strategy.served_fields import DEPLOYMENT_FIELDS, ENGINE_LIMITS, LOAD_FIELDS
 
     engine = next(item for item in engines if item.name == row["engine"])
     own = {name: getattr(engine, name) for name in ENGINE_LIMITS}

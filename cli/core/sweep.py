@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
+from perfmodel.cli.group import EXIT_NOTHING_FITS
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.costs import cost_options, costs_header, print_costs, with_costs
 from perfmodel.cli.shared.inputs import (
@@ -20,6 +20,7 @@ from perfmodel.cli.shared.inputs import (
     written,
 )
 from perfmodel.cli.shared.models import reading_document, reading_words
+from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import (
     command_line,
     detail,
@@ -52,7 +53,7 @@ SHOWN_ROWS = 20
 APART = ("model", "framework", "hardware")
 
 
-@click.command("sweep", cls=Command, short_help="Project every sensible strategy.")
+@click.command("sweep", **page("core", "sweep", "Project every sensible strategy."))
 @space_options
 @options.options_of("core.sweep", "keep_impossible")
 @cost_options
@@ -85,69 +86,7 @@ def sweep_command(
     as_json: bool,
     **stated: Any,
 ) -> None:
-    """Project a training step for every sensible strategy of a model on some devices.
-
-    A strategy is what one may choose for a run: parallel degrees, micro-batch,
-    pipeline schedule, ZeRO stage, recomputation, precision. An axis takes one value
-    or a comma-separated list; an axis that is not named takes every value that makes
-    sense. Impossible combinations are counted by reason. The result has one row per
-    strategy and hardware profile, in SI units, and can be written to a netCDF file for
-    'perfmodel best' or any tool that reads netCDF.
-
-    \b
-    Examples:
-      # Every sensible strategy of a preset on 1,024 H100
-      perfmodel sweep --model llama-3.1-70b --hardware dgx-h100 --devices 1024 \\
-          --seq-len 8192 --global-batch 2048 -o sweep.nc
-
-    \b
-      # Two machines, some axes by hand, fp8
-      perfmodel sweep --model ./config.json --hardware dgx-h100 --hardware dgx-b200 \\
-          --devices 256 --seq-len 4096 --global-batch 512 --tp 1,2,4,8 --pp 1,2,4 \\
-          --precision bf16,fp8 -o sweep.nc
-
-    \b
-      # What training on 15e12 tokens costs, for 'best sweep.nc --by training_cost'
-      perfmodel sweep --model llama-3.1-70b --hardware dgx-h100 --hardware dgx-b200 \\
-          --devices 1024 --seq-len 8192 --global-batch 2048 --tokens 15e12 \\
-          --price dgx-h100=2.5,dgx-b200=4 -o sweep.nc
-
-    \b
-      # What would a faster scale-out network bring? [B/s per device and direction]
-      perfmodel sweep --model llama-3.1-70b --hardware dgx-h100 --devices 1024 \\
-          --seq-len 8192 --global-batch 2048 --tp 8 --pp 4 \\
-          --sweep system.network.1.bandwidth=25e9:400e9:16 -o network.nc
-
-    \b
-      # Several models, frameworks or numbers of devices: every combination, one dataset
-      perfmodel sweep --model deepseek-v3 --framework megatron,megatron-deepep \\
-          --hardware h100,b200 --devices 1024 --seq-len 4096 --global-batch 4096 -o all.nc
-
-    \b
-      # How does it scale, with the batch growing from 512 on?
-      perfmodel sweep --model llama-3.1-70b --hardware dgx-h100 --devices 256:2048:x2 \\
-          --scaling weak --seq-len 8192 --global-batch 512
-
-    \b
-      # Larger than memory, on four processes; interrupted, the same command goes on
-      perfmodel sweep --model gpt3-175b --hardware dgx-h100 --devices 4096 --seq-len 2048 \\
-          --global-batch 1536,3072,4608,6144 -o large.zarr --resume --workers 4
-
-    \b
-      # The best ten of some million strategies, and those between fast and small
-      perfmodel sweep --model gpt3-175b --hardware dgx-h100 --devices 4096 --seq-len 2048 \\
-          --global-batch 1536:36864:24 --keep best --top 10 --pareto step_time,memory_total
-
-    \b
-      # The same options from a file; the command line wins
-      perfmodel sweep --config run.toml --devices 512
-
-    Units: times in seconds, sizes in bytes, rates in FLOP/s and B/s (per device and
-    direction), batches in sequences, lengths in tokens.
-
-    Exit codes: 0 done, 1 failure, 2 wrong input, 3 no strategy fits in memory (the
-    file is written all the same).
-    """
+    """Project a training step for every sensible strategy of a model on some devices."""
     import numpy as np
 
     from perfmodel.store.cost import unknown_costs

@@ -335,20 +335,18 @@ def _show_pipeline(
     as_json: bool,
 ) -> None:
     """Show the passes of a pipeline alone."""
-    from perfmodel.cli.shared.tables import pipeline_document, print_pipeline
+    from perfmodel.analysis.explain import pipeline_of
+    from perfmodel.cli.shared.tables import print_pipeline
     from perfmodel.kernels.variables import SCHEMA_VERSION
-    from perfmodel.training.project import framework_of_run
-    from perfmodel.training.timeline import pipeline_timeline
 
-    model, grid, device, software = problem
     if step[0] is not None or step[1] != TOLD["none"]:
         raise click.UsageError("--pipeline shows the passes of all stages: drop the other options")
-    found = pipeline_timeline(model, grid, device, framework_of_run(software, model, device, grid))
+    found = pipeline_of(*problem)
     written = write_tracks(output, found.write)
     if as_json:
-        print_json({"schema_version": SCHEMA_VERSION, **pipeline_document(found), **written})
+        print_json({"schema_version": SCHEMA_VERSION, **found.to_json_dict(), **written})
     else:
-        print_pipeline(found, row)
+        print_pipeline(found.stages, found.makespan, row)
 
 
 def _recalled_passes(

@@ -116,7 +116,7 @@ def complete_variables(
     """Complete the last name of a comma-separated list of variables."""
     from perfmodel.kernels.serving import variables as serving_variables
     from perfmodel.kernels.variables import COSTS, VARIABLES
-    from perfmodel.serving.fields import DEPLOYMENT_FIELDS, LOAD_FIELDS
+    from perfmodel.strategy.served_fields import DEPLOYMENT_FIELDS, LOAD_FIELDS
 
     known = {**serving_variables.VARIABLES, **serving_variables.COSTS, **VARIABLES, **COSTS}
     names = {name: variable.long_name for name, variable in known.items()}

@@ -32,7 +32,7 @@ import click
 from perfmodel.base.errors import FormatError, did_you_mean
 from perfmodel.base.fields import Field
 from perfmodel.base.files import read_toml, user_path
-from perfmodel.cli.group import Option
+from perfmodel.cli.group import Command, Option
 from perfmodel.cli.group import verbosity_options as verbosity_options
 from perfmodel.cli.shared import completions
 from perfmodel.cli.shared.inputs import DEFAULT_FRAMEWORK
@@ -207,6 +207,16 @@ def fields_of(table: str) -> Mapping[str, Field]:
 
 
 @cache
+def _pages(wing: str) -> dict[str, str]:
+    return tomllib.loads((FOLDER / wing / "pages.toml").read_text(encoding="utf-8"))
+
+
+def page(wing: str, name: str, line: str, kind: type[click.Command] = Command) -> dict[str, Any]:
+    """Return what a command's help is made of: its page (``cli/WING/pages.toml``), and one line."""
+    return {"cls": kind, "short_help": line, "help": _pages(wing)[name]}
+
+
+@cache
 def _document(wing: str) -> dict[str, Any]:
     return tomllib.loads((FOLDER / wing / FILE).read_text(encoding="utf-8"))
 
@@ -364,7 +374,7 @@ def read_stage_layers(ctx: click.Context, param: click.Parameter, value: str | N
 
 def read_schedule_file(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     if value is not None:
-        from perfmodel.strategy.schedule_file import read_schedule
+        from perfmodel.strategy.pipelines import read_schedule
 
         ctx.meta[SCHEDULE_FILE] = read_schedule(value)
 

@@ -26,7 +26,7 @@ from perfmodel.kernels.serving.variables import (
     VARIABLES,
 )
 from perfmodel.kernels.variables import RATE
-from perfmodel.serving.fields import DEPLOYMENT_FIELDS, ENGINE_LIMITS, LOAD_FIELDS
+from perfmodel.strategy.served_fields import DEPLOYMENT_FIELDS, ENGINE_LIMITS, LOAD_FIELDS
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table

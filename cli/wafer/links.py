@@ -1,4 +1,4 @@
-"""``perfmodel wafer`` on links: collectives over cores, places of nodes, tokens of experts."""
+"""Links of a wafer: collectives over cores, places of nodes, tokens of experts, pictures."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from perfmodel.base.units import format_size, format_time
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.models import model_option, say_remarks
-from perfmodel.cli.shared.options import option
+from perfmodel.cli.shared.options import options_of
 from perfmodel.cli.shared.printing import activity, heading, print_json, remark, table
-from perfmodel.cli.shared.types import One, Paths, Sizes, WholeRange, Words
-from perfmodel.cli.wafer.options import complete_meshes
-from perfmodel.cli.wafer.systems import (
+from perfmodel.cli.shared.types import One, Paths
+from perfmodel.cli.wafer.options import (
     BYTES,
+    complete_meshes,
     elements_options,
     given_system,
     system_options,
@@ -26,59 +26,12 @@ from perfmodel.cli.wafer.systems import (
 
 # ``perfmodel wafer collective``: sums and copies over the cores of a mesh.
 
-GROUP = "Operation and cores"
-
 
 @click.command("collective", cls=Command, short_help="Time sums and copies over cores.")
 @click.argument("collective", metavar="COLLECTIVE")
-@option(
-    "--hardware",
-    section=options.PROBLEM,
-    required=True,
-    type=One(Paths()),
-    shell_complete=complete_meshes,
-    help="Mesh of cores: wse-2, … ('perfmodel hardware list' names all), or a profile's path.",
-)
-@option(
-    "--grid",
-    section=GROUP,
-    type=Words(),
-    required=True,
-    metavar="RxC,…",
-    help="Rows x columns of cores, as in 1x420 or 16x16; a number is a square's side.",
-)
-@option("--size", section=GROUP, type=Sizes(), required=True, help="Bytes of a core's vector.")
-@option(
-    "--algorithm",
-    section=GROUP,
-    type=Words(),
-    help="chain, ring, star, one_level, two_level (the K-tree with K = 2), three_level, "
-    "four_level.  [default: all that do it]",
-)
-@option(
-    "--element-bytes",
-    section=GROUP,
-    type=WholeRange(1, 8),
-    default=2,
-    show_default=True,
-    help="Of a number; no more than a link is wide.",
-)
-@option(
-    "--simulate",
-    "simulated",
-    section=GROUP,
-    is_flag=True,
-    help="Also run reduce and all_reduce cycle by cycle, on small grids.",
-)
-@option(
-    "--set",
-    "settings",
-    section=options.HARDWARE,
-    multiple=True,
-    metavar="PATH=VALUE",
-    callback=options.read_settings,
-    help="Replace one value of the mesh, as in constants.stage_latency=0. May be repeated.",
-)
+@options_of("wafer.mesh", "hardware", type=One(Paths()), shell_complete=complete_meshes)
+@options_of("wafer.collective", "grid", "size", "algorithm", "element_bytes", "simulate")
+@options_of("wafer.collective", "set", callback=options.read_settings)
 @options.json_option
 @options.verbosity_options
 def collective_command(
@@ -103,7 +56,6 @@ def collective_command(
     Of an all-reduce over a row: what the busiest core takes [wavelets], the longest way [hops]
     and messages one after the other. One user of the mesh; see docs/meshes.md.
     """
-    from perfmodel.base.units import format_size, format_time
     from perfmodel.hwprofiles import load_mesh
     from perfmodel.kernels.variables import SCHEMA_VERSION
     from perfmodel.kernels.wafer.reduce import ALGORITHMS
@@ -138,7 +90,7 @@ def collective_command(
 # ``perfmodel wafer place``: where the nodes of groups stand on a wafer.
 
 if TYPE_CHECKING:
-    from perfmodel.wafer.search.placement import GroupBytes, Placement
+    from perfmodel.wafer.placement import GroupBytes, Placement
     from perfmodel.wafer.system import WaferSystem
 
 
@@ -147,32 +99,9 @@ PLACES_VERSION = "1.0"
 
 @click.command("place", cls=Command, short_help="Place the nodes of groups on a wafer.")
 @model_option
-@option(
-    "--phase",
-    section=options.PROBLEM,
-    type=click.Choice(["decode", "prefill"]),
-    default="decode",
-    show_default=True,
-    help="A token of every sequence, or whole prompts.",
-)
-@option(
-    "--batch",
-    section=options.PROBLEM,
-    type=WholeRange(1),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Sequences of all data-parallel clusters.",
-)
-@option(
-    "--isl",
-    section=options.PROBLEM,
-    type=WholeRange(1),
-    default=32,
-    show_default=True,
-    metavar="N",
-    help="Tokens of a prompt, for prefill.",
-)
+@options_of("wafer.place", "phase")
+@options_of("wafer.systems", "batch")
+@options_of("wafer.place", "isl")
 @system_options
 @options.json_option
 @options.verbosity_options
@@ -196,7 +125,7 @@ def place_command(
       perfmodel wafer place --model llama-3-70b --tp 8 --pp 4 --node-grid 4x8 --batch 16
     """
     from perfmodel.model.presets import load_model
-    from perfmodel.wafer.search.placement import layer_bytes, place_groups
+    from perfmodel.wafer.placement import layer_bytes, place_groups
 
     spec = load_model(model, **reading)
     say_remarks([spec])
@@ -261,52 +190,14 @@ def _show(model: str, system: WaferSystem, sent: GroupBytes, found: Placement) -
 if TYPE_CHECKING:
     from perfmodel.wafer.experts import ExpertTraffic
 
-EXCHANGE = "Exchange and placement"
-
 
 @click.command("experts", cls=Command, short_help="Load a wafer's links with experts' tokens.")
 @model_option
-@option(
-    "--hardware",
-    section=options.PROBLEM,
-    required=True,
-    type=One(Paths()),
-    shell_complete=complete_meshes,
-    help="Mesh of cores: wse-2, … ('perfmodel hardware list' names all), or a profile's path.",
-)
+@options_of("wafer.mesh", "hardware", type=One(Paths()), shell_complete=complete_meshes)
 @tokens_options
 @elements_options
 @system_options
-@option(
-    "--phase",
-    section=options.PROBLEM,
-    type=click.Choice(["decode", "prefill"]),
-    default="decode",
-    show_default=True,
-    help="A step of decoding, or whole prompts.",
-)
-@option(
-    "--exchange",
-    section=EXCHANGE,
-    type=Words(),
-    default="each,deduplicated,tree",
-    show_default=True,
-    metavar="NAME,…",
-    help="Rows of a token: one for each expert; one for each node (back: summed there); or copied "
-    "and summed by routers on the way.",
-)
-@option(
-    "--placement",
-    section=EXCHANGE,
-    type=Words(),
-    default="contiguous,balanced",
-    show_default=True,
-    metavar="NAME,…",
-    help="Experts on nodes: contiguous, strided, or balanced (heaviest first to the lightest).",
-)
-@option(
-    "--by-layer", section=options.OUTPUT, is_flag=True, help="Every layer, and not only the mean."
-)
+@options_of("wafer.experts", "phase", "exchange", "placement", "by_layer")
 @options.json_option
 @options.verbosity_options
 def experts_command(
@@ -334,9 +225,9 @@ def experts_command(
     """
     from perfmodel.hwprofiles.mesh_loader import load_mesh
     from perfmodel.model.presets import load_model
-    from perfmodel.wafer.cores.routing import core_routing
-    from perfmodel.wafer.cores.setting import CoreSetting
     from perfmodel.wafer.experts import expert_traffic, routed_layers
+    from perfmodel.wafer.routing import core_routing
+    from perfmodel.wafer.setting import CoreSetting
 
     spec, mesh = load_model(model, **reading), load_mesh(hardware)
     system = given_system(problem, phase)
@@ -418,3 +309,59 @@ def _cells(found: ExpertTraffic, at: int | None) -> list[str]:
         f"{value(found.straggler_ratio):.2f}",
         "" if at is None else str(found.straggler[at]),
     ]
+
+
+# ``perfmodel plot wafer``: an operation on the nodes, cores and links of a wafer.
+
+
+@click.command("wafer", cls=Command, short_help="Draw an operation on a wafer.")
+@click.argument("workload", metavar="WORKLOAD", type=click.Path())
+@options.options_of("wafer.plot", "step", "operation", "layer", "system", "output")
+@options.json_option
+@options.verbosity_options
+def wafer_command(
+    workload: str,
+    step: str,
+    operation: str,
+    layer: str,
+    system: str | None,
+    output: str,
+    as_json: bool,
+) -> None:
+    """Draw what an operation brings over the links of a wafer, and what each core does.
+
+    WORKLOAD is what 'perfmodel workload cores' wrote, or a folder of the wafer workload
+    generator with 'traces/' in it (then --system). Bytes run along rows, then along columns;
+    colours are logarithmic. The matrix beside it has bytes from node to node.
+
+    \b
+    Examples:
+      perfmodel plot wafer out/ --step decode0 --operation wkv_a -o wkv_a.png
+      perfmodel plot wafer out/ --system system.json --layer decode10 --operation a2a_disp
+    """
+    from perfmodel.base.figures import check_plot
+    from perfmodel.base.files import check_writable
+    from perfmodel.wafer.figures import link_loads, read_drawn, save_wafer
+
+    check_plot(output)
+    check_writable(output)
+    with activity(f"reading {workload}"):
+        drawn = read_drawn(workload, step, operation, layer, system)
+    save_wafer(drawn, output)
+    loads = link_loads(drawn.traffic, drawn.system)
+    if as_json:
+        print_json(
+            {
+                "schema_version": "1",
+                "output": output,
+                "step": step,
+                "operation": operation,
+                "multiply_adds": float(drawn.traffic.macs.sum()),
+                "bytes_between_cores": float(drawn.traffic.sizes.sum()),
+                "byte_hops": loads.hops,
+                "busiest_link_bytes": loads.busiest,
+            }
+        )
+        return
+    remark(f"busiest link {format_size(loads.busiest)}, longest way {loads.longest} links")
+    click.echo(output)

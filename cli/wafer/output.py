@@ -1,29 +1,34 @@
-"""Models on meshes of cores on a terminal and as JSON."""
+"""Models on meshes of cores on a terminal and as JSON: mappings given, or the best one found."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
 from perfmodel.base.units import format_size, format_time
-from perfmodel.cli.shared.printing import heading, percent, print_json, share, table
+from perfmodel.cli.shared.printing import heading, percent, print_json, remark, share, table
 from perfmodel.kernels.wafer.columns import BEYOND_SRAM, CACHE_BEYOND_SRAM
-from perfmodel.wafer.fields import MAPPING_FIELDS
-from perfmodel.wafer.result_subject import SUBJECT as WAFER
-from perfmodel.wafer.variables import (
+from perfmodel.wafer.result_subject import (
+    FIELD_BY_NAME,
+    MAPPING_FIELDS,
     PART_VARIABLES,
     SCHEMA_VERSION,
     TIME_COMPONENTS,
     VARIABLES,
 )
+from perfmodel.wafer.result_subject import SUBJECT as WAFER
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
+    from perfmodel.hwprofiles.mesh import MeshHardware
+    from perfmodel.model.spec import ModelSpec
     from perfmodel.wafer.project import WaferRequest
+    from perfmodel.wafer.search import FoundMapping
 
 WORDS = {
     "compute_time": "multiply-adds",
@@ -99,15 +104,8 @@ def show_table(found: Table, top: int | None, as_json: bool) -> None:
     rows = table_rows(found, None if top is None else ranked_places(found, top))
     parts = part_rows(found) if "part" in found.coords else []
     if as_json:
-        document: dict[str, Any] = {
-            "schema_version": SCHEMA_VERSION,
-            "model": found.attrs["model"],
-            "units": {name: item.units for name, item in VARIABLES.items() if name in rows[0]},
-            "mappings": rows,
-        }
-        if parts:
-            document["parts"] = parts
-        print_json(document)
+        document = _head(found.attrs["model"], rows[0]) | {"mappings": rows}
+        print_json(document | ({"parts": parts} if parts else {}))
         return
     if count == 1:
         print_row(found.attrs["model"], rows[0])
@@ -198,11 +196,12 @@ def variable_title(name: str) -> str:
 
 def mappings_header(found: Table) -> dict[str, Any]:
     """Return what every JSON document about mappings begins with."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "model": found.attrs.get("model"),
-        "units": {name: item.units for name, item in VARIABLES.items() if name in found},
-    }
+    return _head(found.attrs.get("model"), found)
+
+
+def _head(model: str | None, names: Container[str]) -> dict[str, Any]:
+    units = {name: item.units for name, item in VARIABLES.items() if name in names}
+    return {"schema_version": SCHEMA_VERSION, "model": model, "units": units}
 
 
 def show_rows(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -215,23 +214,21 @@ def show_rows(rows: Sequence[Mapping[str, Any]]) -> None:
     headers = ["grid", *varied, "time", "tokens/s", "network", "bottleneck", "memory", "status"]
     lines = []
     for row in rows:
-        known = math.isfinite(row["latency"])
+        chosen = [row[name] for name in varied]
+        found = ["–"] * 5
+        if math.isfinite(row["latency"]):
+            found = [
+                format_time(row["latency"]),
+                f"{row['tokens_per_second']:,.1f}",
+                percent((row["network_time"] + row["chip_time"]) / row["latency"]),
+                row["bottleneck"],
+                format_size(row["sram_used"] or row["weight_bytes"] + row["cache_bytes"]),
+            ]
         lines.append(
             [
                 "–" if row["sram_used"] == 0.0 else _grid(row),
-                *(
-                    f"{row[name]:,}" if isinstance(row[name], int) else str(row[name])
-                    for name in varied
-                ),
-                format_time(row["latency"]) if known else "–",
-                f"{row['tokens_per_second']:,.1f}" if known else "–",
-                percent((row["network_time"] + row["chip_time"]) / row["latency"])
-                if known
-                else "–",
-                row["bottleneck"] if known else "–",
-                format_size(row["sram_used"] or row["weight_bytes"] + row["cache_bytes"])
-                if known
-                else "–",
+                *(f"{value:,}" if isinstance(value, int) else str(value) for value in chosen),
+                *found,
                 row["status"].replace("_", " "),
             ]
         )
@@ -271,19 +268,10 @@ def show_request(found: WaferRequest, as_json: bool) -> None:
     }
     model = found.prefill.attrs["model"]
     if as_json:
-        units = {name: "s" for name in times} | {"tokens_per_second": "1/s"}
-        print_json(
-            {
-                "schema_version": SCHEMA_VERSION,
-                "model": model,
-                "units": units
-                | {name: VARIABLES[name].units for name in VARIABLES if name in prefill},
-                **times,
-                "fits": found.fits,
-                "prefill": prefill,
-                "last_token": decode,
-            }
-        )
+        head = _head(model, prefill)
+        units = dict.fromkeys(times, "s") | {"tokens_per_second": "1/s"} | head["units"]
+        rows = {"fits": found.fits, "prefill": prefill, "last_token": decode}
+        print_json(head | {"units": units} | times | rows)
         return
     click.echo(heading(f"{model} on {prefill['hardware']}: a request end to end"))
     click.echo(
@@ -317,6 +305,150 @@ def misfit(tables: Sequence[Table]) -> str:
         where="" if row["sram_used"] == 0.0 else f" in regions of {_grid(row)} cores",
         meshes=f"{needed:,.0f} of it" if math.isfinite(needed) else "only larger regions",
     )
+
+
+# The best mapping, found and shown (``--map search``).
+
+CHOSEN = ("collective", "product", "cache_layout")
+"""Fields whose options narrow a search instead of naming a mapping."""
+SAME = ("precision", "cache_precision", "head")
+
+
+def search_and_show(
+    model: ModelSpec,
+    rows: Sequence[MeshHardware],
+    asked: Mapping[str, Any],
+    shape: str,
+    as_json: bool,
+) -> list[Table]:
+    """Search a mapping on every mesh and in every phase, and print each.
+
+    Returns
+    -------
+    list of Table
+        Of one mapping each, as `perfmodel.wafer.project.wafer_table` makes them.
+    """
+    phases = asked["phase"]
+    names = [phases] if isinstance(phases, str) else list(dict.fromkeys(phases))
+    found = [_search(model, mesh, phase, asked, shape) for mesh in rows for phase in names]
+    if as_json:
+        document = _head(model.name, found[0][1].data_vars)
+        document["mappings"] = [table_rows(table)[0] for _, table in found]
+        document["searches"] = [dataclasses.asdict(one) for one, _ in found]
+        if asked["parts"]:
+            document["parts"] = [part_rows(table) for _, table in found]
+        print_json(document)
+    else:
+        for place, (one, table) in enumerate(found):
+            if place:
+                click.echo()
+            _print_found(model, one, table, phase=names[place % len(names)])
+    for one, table in found:
+        _remark(str(table["phase"].values[0]), str(table["hardware"].values[0]), one)
+    return [table for _, table in found]
+
+
+def _print_found(model: ModelSpec, one: FoundMapping, table: Table, phase: str) -> None:
+    print_row(model.name, table_rows(table)[0])
+    click.echo()
+    rows, columns = one.grid
+    product = f", products by {one.product}" if phase == "prefill" else ""
+    click.echo(
+        f"found: {rows} × {columns} cores, {one.regions:,} regions, sums by {one.collective}"
+        f"{product}, cache {'on one row' if one.cache_layout == 'row' else 'over all rows'}"
+    )
+    if "part" in table.coords:
+        click.echo()
+        print_parts(part_rows(table))
+
+
+def _search(
+    model: ModelSpec, mesh: MeshHardware, phase: str, asked: Mapping[str, Any], shape: str
+) -> tuple[FoundMapping, Table]:
+    from perfmodel.wafer.project import wafer_table
+    from perfmodel.wafer.search import search_mapping
+
+    same = {name: asked[name] for name in SAME}
+    narrowed = _narrowed(asked, shape)
+    if "context" in asked:
+        narrowed["context"] = _single(asked, "context")
+    found = search_mapping(model, mesh, phase=phase, **narrowed, **same)
+    return found, wafer_table(
+        model, mesh, found.as_grid(), phase=phase, parts=asked["parts"], **same
+    )
+
+
+def search_request_and_show(
+    model: ModelSpec,
+    rows: Sequence[MeshHardware],
+    lengths: tuple[int, int],
+    asked: Mapping[str, Any],
+    shape: str,
+    as_json: bool,
+) -> None:
+    """Search the mappings of a whole request, and print it."""
+    from perfmodel.wafer.search import search_request
+
+    if len(rows) > 1:
+        raise click.UsageError("--isl and --osl take one --hardware")
+    found = search_request(
+        model,
+        rows[0],
+        input_length=lengths[0],
+        output_length=lengths[1],
+        **_narrowed(asked, shape),
+        **{name: asked[name] for name in SAME},
+    )
+    show_request(found.request, as_json)
+    for phase, one in (("prefill", found.prefill), ("decode", found.decode)):
+        _remark(phase, rows[0].name, one)
+
+
+def _remark(phase: str, mesh: str, one: FoundMapping) -> None:
+    """Say what a search took."""
+    how = "all timed" if one.exhaustive else f"{one.timed:,} timed, the others ruled out"
+    remark(f"{phase} on {mesh}: the best of {one.mappings:,} mappings, {how}")
+
+
+def _narrowed(asked: Mapping[str, Any], shape: str) -> dict[str, Any]:
+    """Return what options leave to choose from, as a search takes it."""
+    found: dict[str, Any] = {name: _names(asked, name) for name in CHOSEN}
+    if "batch" in asked:
+        found["batch"] = _single(asked, "batch")
+    if "regions" in asked:
+        found["most_regions"] = _single(asked, "regions")
+    return {**found, "shape": shape, "grid": _sides(asked.get("grid"))}
+
+
+def _names(asked: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """Return names to choose from, none for all: a search leaves out what nobody would choose."""
+    given = tuple(asked.get(name, ()))
+    return () if set(given) == set(FIELD_BY_NAME[name].choices) else given
+
+
+def _single(asked: Mapping[str, Any], name: str) -> int:
+    (value, *more) = asked[name]
+    if more:
+        raise click.UsageError(f"--{name}: a search takes one value")
+    return int(value)
+
+
+def _sides(grids: Any) -> list[int] | None:
+    """Return the sides of the grids that a search may take."""
+    from perfmodel.wafer.mappings import parse_grid
+
+    if grids is None:
+        return None
+    sides = []
+    for grid in grids:
+        rows, columns = parse_grid(grid)
+        if rows != columns:
+            raise click.UsageError(
+                f"--grid: '{grid}': a search takes sides, such as 360; --shape rectangle tries "
+                "all pairs of them"
+            )
+        sides.append(rows)
+    return sides
 
 
 class Mappings:

@@ -1,4 +1,4 @@
-"""``perfmodel wafer project``: a model on a mesh of cores, one mapping or a grid of them."""
+"""``perfmodel wafer project``: a model on a mesh: one mapping, a grid of them, or the best."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import click
 
 from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.models import say_remarks
-from perfmodel.cli.shared.options import option, options_of
+from perfmodel.cli.shared.models import model_option, say_remarks
+from perfmodel.cli.shared.options import option, options_of, stack
 from perfmodel.cli.shared.printing import remark
-from perfmodel.cli.shared.types import WholeRange
-from perfmodel.cli.wafer.options import problem_options, search_options
+from perfmodel.cli.shared.types import Axis, Counts
+from perfmodel.cli.wafer.options import complete_meshes
+from perfmodel.wafer.result_subject import FIELD_BY_NAME
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
@@ -24,17 +25,48 @@ TOP_MAPPINGS = 20
 SWEPT = ("grid", "context", "batch", "regions")
 
 
+def _field_option(name: str) -> Any:
+    spec = FIELD_BY_NAME[name]
+    text = spec.description[0].upper() + spec.description[1:]
+    if spec.choices:
+        text += f": {', '.join(spec.choices)}"
+    return option(
+        f"--{spec.option}",
+        name,
+        section="Mapping",
+        type=Axis(spec) if spec.choices else Counts(minimum=int(spec.minimum)),
+        help=f"{text}.  [default: {spec.default}]",
+    )
+
+
+problem_options = stack(
+    model_option,
+    options_of("wafer.common", "hardware", shell_complete=complete_meshes),
+    options_of("wafer.common", "phase", "grid"),
+    *map(_field_option, ("context", "batch", "regions", "collective", "product", "cache_layout")),
+    options_of(
+        "wafer.common",
+        "precision",
+        "cache_precision",
+        "no_head",
+        "isl",
+        "osl",
+        "prefill_grid",
+        "decode_grid",
+    ),
+    options_of("wafer.common", "set", callback=options.read_settings),
+    options_of("wafer.common", "sweep", callback=options.read_swept),
+    options_of("wafer.common", "map", "shape"),
+)
+"""Model, meshes, mapping, whole request, settings, and how a mapping is come by."""
+
+
 @click.command("project", cls=Command, short_help="Project a model on a mesh of cores.")
 @problem_options
-@search_options
 @options.results_option("Write all mappings")
 @options_of("wafer.project", "explain")
-@option(
-    "--top",
-    section=options.OUTPUT,
-    type=WholeRange(1),
-    metavar="N",
-    help=f"Mappings to show, the fastest first.  [default: {TOP_MAPPINGS}]",
+@options_of(
+    "wafer.project", "top", help=f"Mappings to show, the fastest first.  [default: {TOP_MAPPINGS}]"
 )
 @options.json_option
 @options.verbosity_options
@@ -124,7 +156,7 @@ def project_command(
         "head": not no_head,
     }
     if way == "search":
-        from perfmodel.cli.wafer.search import search_and_show, search_request_and_show
+        from perfmodel.cli.wafer.output import search_and_show, search_request_and_show
 
         if isl is not None and osl is not None:
             lengths = (isl, osl)
@@ -198,9 +230,9 @@ def _table(
     """Project and print mappings."""
     from perfmodel.cli.wafer.output import show_table
     from perfmodel.store.files import save_results, stored_size
-    from perfmodel.wafer.project import project_wafer
+    from perfmodel.wafer.project import wafer_table
 
-    found = project_wafer(model, rows, **asked)
+    found = wafer_table(model, rows, **asked)
     if asked["parts"] and found.sizes["mapping"] * len(rows) > 1:
         raise click.UsageError(
             f"--explain takes one mapping on one mesh, not {found.sizes['mapping']} on {len(rows)}"

@@ -8,6 +8,6 @@ VIEWS = {"wafer": "perfmodel.cli.wafer.output:Mappings"}
 """How the results of a command are called and shown, by command."""
 SUBCOMMANDS = {
     "workload": ("workload:nodes_command", "workload:cores_command"),
-    "plot": ("plot:wafer_command",),
+    "plot": ("links:wafer_command",),
 }
 """Commands that this wing adds to groups of others."""

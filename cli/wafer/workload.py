@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfmodel.cli.group import Command
-from perfmodel.cli.shared import completions, options
+from perfmodel.cli.shared import options
 from perfmodel.cli.shared.models import model_option, reading_options, say_remarks
-from perfmodel.cli.shared.options import option
+from perfmodel.cli.shared.options import options_of
 from perfmodel.cli.shared.printing import activity, heading, print_json, remark
-from perfmodel.cli.shared.types import One, Paths, Size
-from perfmodel.cli.wafer.systems import (
+from perfmodel.cli.shared.types import One, Paths
+from perfmodel.cli.wafer.options import (
     BYTES,
-    PARTS,
+    asked_steps,
+    chosen_layers,
     chosen_nodes,
     chosen_steps,
     core_setting,
     elements_options,
     given_system,
-    parts_options,
     system_options,
     tell_routing,
     tokens_options,
@@ -35,35 +35,17 @@ if TYPE_CHECKING:
     from perfmodel.model.spec import ModelSpec
     from perfmodel.wafer.twin.setting import Routed
 
-PHASES = ("decode", "prefill", "both")
-
 
 @click.command("nodes", cls=Command, short_help="Write what each node of a wafer does.")
 @model_option
 @tokens_options
 @elements_options
 @system_options
-@parts_options(PHASES, "Steps of decoding, the prompts, or both.", "ends")
-@option(
-    "--compat",
-    section=PARTS,
-    type=click.Choice(["wse"]),
-    help="The wafer workload generator's own tree of files, its oddities included.",
-)
-@option(
-    "--graph/--no-graph",
-    section=PARTS,
-    default=True,
-    show_default=True,
-    help="Write the first step's graph (GraphML) and Chakra traces too.",
-)
-@option(
-    "--save-routing",
-    section=PARTS,
-    type=click.Path(),
-    metavar="FILE.npz",
-    help="Write the experts of all tokens in all these steps, for --routing.",
-)
+@options_of("wafer.nodes", "phase", "steps")
+@options_of("wafer.parts", "layers", "nodes")
+@options_of("wafer.nodes", "compat")
+@options_of("wafer.nodes", "graph", show_default=True)
+@options_of("wafer.nodes", "save_routing")
 @options.output_option("FOLDER", "Folder that is written, made if need be.", required=True)
 @options.json_option
 @options.verbosity_options
@@ -125,15 +107,14 @@ def _write_true(
     folder: str, spec: ModelSpec, phase: str, problem: Mapping[str, Any]
 ) -> dict[str, float]:
     """Write the true node level of a phase; return totals."""
-    from perfmodel.wafer.cores.routing import core_routing, write_routing
-    from perfmodel.wafer.node_export import write_nodes
-    from perfmodel.wafer.nodes.experts import DRAWN_TOKENS
+    from perfmodel.wafer.export import write_nodes
     from perfmodel.wafer.nodes.rows import QUANTITIES
+    from perfmodel.wafer.nodes.workload import DRAWN_TOKENS
+    from perfmodel.wafer.routing import core_routing, write_routing
 
     system = given_system(problem, phase)
     setting = core_setting(spec, system, phase, problem)
-    layers = None if problem["layers"] == "all" else problem["layers"].split(",")
-    steps = chosen_steps(problem["steps"], problem["osl"]) if phase == "decode" else [0]
+    steps = asked_steps(problem, phase)
     routing = None
     if any(layer.experts for layer in spec.layers):
         words = problem["routing"] or system.routing
@@ -154,7 +135,7 @@ def _write_true(
             setting,
             steps,
             routing,
-            layers=layers,
+            layers=chosen_layers(problem["layers"]),
             nodes=chosen_nodes(problem["nodes"], system.nodes),
             graph=problem["graph"],
         )
@@ -203,7 +184,7 @@ def _routing(words: str, spec: ModelSpec) -> str | Routed:
     experts = [layer.mlp for layer in spec.layers if layer.experts]
     if not words.endswith(".npz") or not experts:
         return words
-    from perfmodel.wafer.cores.routing import read_routing
+    from perfmodel.wafer.routing import read_routing
 
     return read_routing(words, experts[0].experts, experts[0].experts_per_token)
 
@@ -211,65 +192,30 @@ def _routing(words: str, spec: ModelSpec) -> str | Routed:
 # ``perfmodel workload cores``: instructions of the cores of a wafer.
 
 if TYPE_CHECKING:
-    from perfmodel.wafer.core_export import Written
+    from perfmodel.wafer.export import Written
 
 SCHEMA_VERSION = "1"
+STATED = ("phase", "batch", "input_length", "speculative")
+ELEMENTS = ("weight_bytes", "activation_bytes", "cache_bytes")
 
 
 @click.command("cores", cls=Command, short_help="Write instructions of a wafer's cores.")
 @click.argument("folder", metavar="FOLDER", type=click.Path())
-@options.option(
-    "--model",
-    section=options.PROBLEM,
-    type=One(Paths()),
-    metavar="NAME|PATH",
-    shell_complete=completions.complete_models,
-    help=f"{options.MODEL_HELP}; by default what nodes.nc in FOLDER is of, tokens and system too.",
-)
+@options_of("wafer.cores", "model", type=One(Paths()))
 @reading_options
 @tokens_options
 @elements_options
 @system_options
-@parts_options(("decode", "prefill"), "A step of decoding, or the prompts.", "0")
-@options.option(
-    "--form",
-    section=PARTS,
-    type=click.Choice(["both", "text", "columns"]),
-    default="both",
-    show_default=True,
-    help="The generator's text (traces/), columns (cores.nc), or both.",
-)
-@options.option(
-    "--compat",
-    section=PARTS,
-    type=click.Choice(["wse"]),
-    help="The generator's own instructions, oddities included, of nodes/ and graph/ in FOLDER.",
-)
-@options.option(
-    "--bank-size",
-    section=PARTS,
-    type=Size(),
-    metavar="BYTES",
-    help="Refuse products whose tiles exceed a core's bank, as in 48KiB.",
-)
-@options.option(
-    "--tiling",
-    section=PARTS,
-    metavar="FILE",
-    help="tiling.json of the generator, with --compat wse.",
-)
+@options_of("wafer.cores", "phase", "steps")
+@options_of("wafer.parts", "layers", "nodes")
+@options_of("wafer.cores", "form", "compat", "bank_size", "tiling")
 @options.json_option
 @options.verbosity_options
 def cores_command(
     folder: str,
     model: str | None,
     reading: dict[str, Any],
-    phase: str,
-    steps: str,
-    layers: str,
-    nodes: str,
     compat: str | None,
-    tiling: str | None,
     as_json: bool,
     **problem: Any,
 ) -> None:
@@ -288,48 +234,44 @@ def cores_command(
       perfmodel workload cores out/ --compat wse --system wafer.json --layers decode10
     """
     if compat is not None:
-        _write_compat_cores(folder, model, phase, steps, layers, nodes, tiling, problem, as_json)
+        _write_compat_cores(folder, model, problem, as_json)
         return
-    if tiling is not None:
+    if problem["tiling"] is not None:
         raise click.UsageError("--tiling belongs to --compat wse: tiles are searched for otherwise")
     from perfmodel.model.presets import load_model
-    from perfmodel.wafer.core_export import FORMS, setting_of_nodes, write_cores
-    from perfmodel.wafer.cores.program import Routes, check_layers
-    from perfmodel.wafer.cores.routing import core_routing
+    from perfmodel.wafer.cores.expert_routes import Routes
+    from perfmodel.wafer.export import FORMS, setting_of_nodes, write_cores
+    from perfmodel.wafer.routing import core_routing
+    from perfmodel.wafer.setting import check_layers
 
     if model is None:
         stated = setting_of_nodes(folder)
         if stated is None:
             raise click.UsageError("Missing option '--model', and FOLDER has no nodes.nc")
         setting = stated
-        system, phase = setting.system, setting.phase
+        system = setting.system
     else:
-        system = given_system(problem, phase)
-        setting = core_setting(load_model(model, **reading), system, phase, problem)
+        system = given_system(problem, problem["phase"])
+        setting = core_setting(load_model(model, **reading), system, problem["phase"], problem)
     if problem["bank_size"] is not None:
         setting = replace(setting, bank_size=problem["bank_size"])
-    wanted = check_layers(setting, None if layers == "all" else layers.split(","))
+    wanted = check_layers(setting, chosen_layers(problem["layers"]))
     routing = problem["routing"] or system.routing
     with activity("writing instructions"):
         written = write_cores(
             folder,
             setting,
             Routes(setting, core_routing(setting, routing, problem["seed"])),
-            nodes=chosen_nodes(nodes, system.nodes),
-            steps=chosen_steps(steps, problem["osl"]) if phase == "decode" else [0],
+            nodes=chosen_nodes(problem["nodes"], system.nodes),
+            steps=asked_steps(problem, setting.phase),
             layers=wanted,
             forms=FORMS if problem["form"] == "both" else [problem["form"]],
             attributes={
                 "model": setting.model.name,
-                "phase": phase,
-                "batch": setting.batch,
-                "input_length": setting.input_length,
-                "speculative": setting.speculative,
+                **{name: getattr(setting, name) for name in STATED},
                 "routing": routing,
                 "seed": problem["seed"],
-                "weight_bytes": setting.weight_bytes,
-                "activation_bytes": setting.activation_bytes,
-                "cache_bytes": setting.cache_bytes,
+                **{name: getattr(setting, name) for name in ELEMENTS},
             },
         )
     tell_routing(problem, system)
@@ -367,29 +309,27 @@ def _say(written: Written, as_json: bool) -> None:
 
 
 def _write_compat_cores(
-    folder: str,
-    model: str | None,
-    phase: str,
-    steps: str,
-    layers: str,
-    nodes: str,
-    tiling: str | None,
-    problem: dict[str, Any],
-    as_json: bool,
+    folder: str, model: str | None, problem: Mapping[str, Any], as_json: bool
 ) -> None:
     """Write the generator's instructions of a tree that is there."""
     if model is not None:
         raise click.UsageError("--model: with --compat wse the nodes in FOLDER say the model")
-    if phase != "decode":
+    if problem["phase"] != "decode":
         raise click.UsageError("--phase: the generator has instructions of decoding only")
-    from perfmodel.wafer.formats.system import read_tiling
+    from perfmodel.wafer.generator_files import read_tiling
     from perfmodel.wafer.twin.core_lines import DEFAULT_TILING
     from perfmodel.wafer.twin.run import write_traces
 
-    step = steps.removeprefix("decode")
+    step, tiling, nodes = (
+        problem["steps"].removeprefix("decode"),
+        problem["tiling"],
+        problem["nodes"],
+    )
     if not (step.isascii() and step.isdigit()):
-        raise click.UsageError(f"--steps: with --compat wse one step, such as 0, not '{steps}'")
-    system = given_system(problem, phase)
+        raise click.UsageError(
+            f"--steps: with --compat wse one step, such as 0, not '{problem['steps']}'"
+        )
+    system = given_system(problem, "decode")
     with activity("writing instructions"):
         lines = write_traces(
             folder,
@@ -397,7 +337,7 @@ def _write_compat_cores(
             system,
             element_bytes=int(BYTES[problem["precision"]]),
             tiling=DEFAULT_TILING if tiling is None else read_tiling(tiling),
-            layers=None if layers == "all" else layers.split(","),
+            layers=chosen_layers(problem["layers"]),
             nodes=None if nodes == "all" else chosen_nodes(nodes, system.nodes),
         )
     if as_json:

@@ -186,6 +186,6 @@ CLOSED_ROWS = (
     "cache_tokens_shifted",
     "meshes_needed",
 )
-"""Of one mapping, in the order of `perfmodel.wafer.variables.ROW_VARIABLES`."""
+"""Of one mapping, in the order of `perfmodel.wafer.result_subject.ROW_VARIABLES`."""
 
 VALID, BEYOND_MESH, REGIONS_BEYOND_MESH, BEYOND_SRAM, CACHE_BEYOND_SRAM = range(5)

@@ -1,7 +1,7 @@
 """Cycles of messages and of sums, broadcasts and gathers on a mesh.
 
 Letters
-    W   wavelets (what a link carries in a cycle) of a message
+    W   wavelets (what a link carries in a cycle) of a message, or of a core's vector
     h   cycles from router to router
     C   wavelets that the busiest core sends or takes, or the busiest link carries
     E   wavelets x hops of all messages
@@ -9,19 +9,8 @@ Letters
     L   longest way [cycles]
     D   messages that wait for each other, one after the other
     s   cycles of one of those beside its way: 2 T_R + 1, and what software adds
-
-Letters
-    P   cores of the row
-    K   levels
-    W   wavelets of a core's vector
-    h   cycles from router to router
-    s   cycles of one dependent message beside its way (`perfmodel.kernels.wafer.reduce`)
-
-Letters
-    P   cores of the row
-    W   wavelets of a core's vector
-    h   cycles from router to router
-    s   cycles of one dependent message beside its way (`perfmodel.kernels.wafer.reduce`)
+    P   cores of a row
+    K   levels of a tree
 
 A chain adds what arrives and sends it on wavelet by wavelet; a core takes one wavelet a cycle
 from its ramp, whichever side it comes from. So two streams that meet need 2 W cycles of the core

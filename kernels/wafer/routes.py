@@ -5,8 +5,6 @@ Letters
     K   columns; core (r, c) is number r K + c
     F   flows
     W   wavelets of a flow
-
-Letters
     T   tokens
     k   experts of a token
     S   shared experts' nodes of a token: one, or none

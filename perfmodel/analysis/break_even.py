@@ -395,7 +395,8 @@ def _possible_values(
     cases: Sequence[Case], name: str, limits: tuple[float, float] | None
 ) -> NDArray[np.int64]:
     """Return the values of a field of a strategy that are possible in all cases."""
-    from perfmodel.strategy.rules import VALID, strategy_status
+    from perfmodel.strategy.grid import VALID
+    from perfmodel.strategy.rules import strategy_status
 
     today = int(cases[-1].choices[name][0])
     low, high = _checked(limits or (max(today / FEWER, 1), today * FEWER), name)

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.errors import HardwareError, StrategyError
+from perfmodel.base.errors import StrategyError
 from perfmodel.base.pipelines import BIDIRECTIONAL
-from perfmodel.base.precisions import PRECISIONS
 from perfmodel.base.units import format_si
-from perfmodel.kernels.variables import STEP_ROWS, STEP_VARIABLES
+from perfmodel.kernels.variables import OPERATION_COMPONENTS, STEP_ROWS, STEP_VARIABLES
 from perfmodel.model.build import ModelSpec
 from perfmodel.operations.operations import (
     Attention,
@@ -33,20 +32,20 @@ from perfmodel.serving.grid import DeploymentGrid, LoadGrid
 from perfmodel.serving.pass_operations import Pass, PassOperation, pass_operations
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.grid import StrategyGrid, batches_of
-from perfmodel.strategy.rules import STATUS_REASONS, VALID
+from perfmodel.strategy.single import check_one_strategy
 from perfmodel.training.part_table import price_parts
-from perfmodel.training.project import (
-    Workload,
-    framework_of_run,
-    layer_columns,
-    placement_of,
-    project_grid,
+from perfmodel.training.project import framework_of_run, project_grid
+from perfmodel.training.schedule import held_parts, recomputed_of, stage_compositions
+from perfmodel.training.stages import (
+    MOMENTS,
+    PipelineTimeline,
+    StageMemory,
+    pipeline_timeline,
+    stage_memories,
 )
-from perfmodel.training.recomputed import recomputed_of
-from perfmodel.training.schedule import held_parts, stage_compositions
+from perfmodel.training.workload import Workload, layer_columns, placement_of
 
 if TYPE_CHECKING:
-    from perfmodel.compute.routing import Routing
     from perfmodel.hwprofiles import Hardware
 
 
@@ -90,25 +89,6 @@ class OperationCost:
     traffic: float
     bound: str
     level: str = ""
-
-
-def check_one_strategy(grid: StrategyGrid, hardware: Hardware, what: str) -> None:
-    """Raise unless a grid is one possible strategy; `what` begins the sentence that says so.
-
-    Raises
-    ------
-    StrategyError
-        Not exactly one strategy, an impossible one (with its reason), or a precision that
-        the device lacks.
-    """
-    if len(grid) != 1:
-        raise StrategyError(f"{what} exactly one strategy, not {len(grid)}")
-    if grid.status[0] != VALID:
-        raise StrategyError(f"impossible strategy: {STATUS_REASONS[int(grid.status[0])]}")
-    try:
-        hardware.device.peak(PRECISIONS[int(grid["precision"][0])])
-    except HardwareError as error:
-        raise StrategyError(f"precision: {error}") from error
 
 
 def operation_costs(
@@ -184,17 +164,22 @@ def operation_costs(
     return costs
 
 
+def pipeline_of(
+    model: ModelSpec, grid: StrategyGrid, hardware: Hardware, framework: Framework
+) -> PipelineTimeline:
+    """Return the passes of the pipeline of one strategy, in time."""
+    run = framework_of_run(framework, model, hardware, grid)
+    return pipeline_timeline(model, grid, hardware, run)
+
+
+def memory_moments(
+    model: ModelSpec, grid: StrategyGrid, hardware: Hardware, framework: Framework
+) -> tuple[tuple[str, ...], list[StageMemory]]:
+    """Return the moments of a step, and what the stages of one strategy hold at each."""
+    return MOMENTS, stage_memories(model, grid, hardware, framework)
+
+
 # Components of the step that add up from operations; the others have no operations.
-OPERATION_COMPONENTS = (
-    "forward_time",
-    "backward_time",
-    "recompute_time",
-    "tensor_parallel_exposed",
-    "context_parallel_exposed",
-    "expert_parallel_exposed",
-)
-
-
 def component(cost: OperationCost) -> str:
     """Return the component of the step time to which an operation adds."""
     return _component(cost.kind.partition(" ")[0], cost.phase)
@@ -339,9 +324,6 @@ def explain_point(
     loads: LoadGrid,
     hardware: Hardware,
     row: Mapping[str, Any],
-    *,
-    prefill_hardware: Hardware | None = None,
-    routing: Routing | None = None,
 ) -> dict[str, list[PassOperation]]:
     """Price the passes of one operating point, operation by operation.
 
@@ -353,9 +335,6 @@ def explain_point(
     hardware : Hardware
     row : mapping of str to value
         The point's results; its ``batch`` counts.
-    prefill_hardware : Hardware, optional
-        Of the prefill pool; default `hardware`.
-    routing : Routing, optional
 
     Returns
     -------
@@ -379,6 +358,5 @@ def explain_point(
     for name, what in point_passes(grid, loads, float(row["batch"])).items():
         apart = name == "prefill" and second[0] >= 0
         held = layouts.take(np.array([second[0] if apart else layout[0]]))
-        device = (prefill_hardware or hardware) if apart else hardware
-        found[name] = pass_operations(grid.model, held, device, what, routing=routing)
+        found[name] = pass_operations(grid.model, held, hardware, what)
     return found

@@ -22,11 +22,12 @@ from perfmodel.model.presets import model_from_record
 from perfmodel.store.cost import assumptions
 from perfmodel.store.subject import SERVING, TRAINING, subject_of
 from perfmodel.strategy.fields import FIELDS
-from perfmodel.strategy.rules import STATUS_REASONS, VALID
+from perfmodel.strategy.grid import VALID
+from perfmodel.strategy.rules import STATUS_REASONS
 
 if TYPE_CHECKING:
-    from perfmodel.compute.routing import Routing
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.model.routing import Routing
     from perfmodel.model.spec import ModelSpec
     from perfmodel.serving.grid import DeploymentGrid, LoadGrid
     from perfmodel.software.engine import Engine
@@ -111,12 +112,12 @@ def _recalled_points(
     file: str,
 ) -> RecalledPoint:
     """Return what a point was projected of, with some deployments by its engine."""
-    from perfmodel.compute.routing import Routing
     from perfmodel.hwprofiles.hardware import hardware_from_dict
+    from perfmodel.model.routing import Routing
     from perfmodel.serving.enumerate import deployments_from_rows
-    from perfmodel.serving.fields import DEPLOYMENT_FIELD_BY_NAME, LOAD_FIELD_BY_NAME
     from perfmodel.serving.grid import LoadGrid
     from perfmodel.strategy.grid import columns_from_rows
+    from perfmodel.strategy.served_fields import DEPLOYMENT_FIELD_BY_NAME, LOAD_FIELD_BY_NAME
 
     try:
         found = json.loads(attributes["provenance"])

@@ -15,7 +15,6 @@ from perfmodel.base.errors import DataError, FormatError, StrategyError, did_you
 from perfmodel.base.files import read_text
 from perfmodel.base.provenance import record_of
 from perfmodel.base.units import format_gib, format_time
-from perfmodel.kernels.variables import RATE
 from perfmodel.launch import MODULES
 from perfmodel.launch.describe import Launch, settled
 from perfmodel.launch.table import holds, refuse
@@ -231,7 +230,7 @@ def launch_of_row(
     return launch, [
         f"{model.name} on {devices:,} devices of {row['hardware']}: {chosen}",
         f"projected as {framework.name}: {format_time(row['step_time'])} a step, "
-        f"{row[RATE]:,.0f} tokens/s and device, "
+        f"{row['tokens_per_second_per_device']:,.0f} tokens/s and device, "
         f"{100 * row['model_flops_utilization']:.1f} % model FLOPs utilization, "
         f"{format_gib(row['memory_total'])} a device",
     ]

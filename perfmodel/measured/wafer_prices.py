@@ -118,7 +118,7 @@ def _times(
 
 
 def _closed(model: ModelSpec, hardware: MeshHardware, mappings: WaferGrid, phase: str) -> Floats:
-    """Return `CLOSED_ROWS` of mappings, as `perfmodel.wafer.project.project_wafer` has them.
+    """Return `CLOSED_ROWS` of mappings, as `perfmodel.wafer.project.wafer_table` has them.
 
     Published rates leave the output matrix out, but for those of whole chips.
     """

@@ -18,7 +18,7 @@ from functools import cache
 from typing import Any, Protocol
 
 from perfmodel.base.errors import ModelError
-from perfmodel.base.expression import Evaluate, Language, dotted
+from perfmodel.base.language import Evaluate, Language, dotted
 
 
 class Names(Protocol):

@@ -151,7 +151,7 @@ def wide_formats(hardware: Hardware, keys: LayerKeys) -> NDArray[np.str_]:
 
 def crossed_level(communication: Communication, hardware: Hardware) -> str:
     """Return the name of the outermost network level that a communication crosses."""
-    from perfmodel.network.collectives import outermost_level
+    from perfmodel.compute.collectives import outermost_level
 
     members, stride = (
         int(np.asarray(value).reshape(-1)[0])

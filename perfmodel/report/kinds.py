@@ -11,7 +11,7 @@ from perfmodel.base.files import read_toml
 from perfmodel.kernels import variables
 from perfmodel.kernels.serving import variables as serving_variables
 from perfmodel.kernels.variables import parts_of
-from perfmodel.wafer import variables as wafer_variables
+from perfmodel.wafer import result_subject as wafer_variables
 
 SHOWN = read_toml(Path(__file__).with_name("shown.toml"))
 Pairs = tuple[tuple[str, str], ...]

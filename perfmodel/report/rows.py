@@ -113,8 +113,8 @@ def population_of(table: Table, where: str | None = None) -> Population:
 
 
 def _fields(kind: Kind) -> dict[str, StrategyField]:
-    from perfmodel.serving.fields import DEPLOYMENT_FIELD_BY_NAME, LOAD_FIELD_BY_NAME
-    from perfmodel.wafer.fields import FIELD_BY_NAME
+    from perfmodel.strategy.served_fields import DEPLOYMENT_FIELD_BY_NAME, LOAD_FIELD_BY_NAME
+    from perfmodel.wafer.result_subject import FIELD_BY_NAME
 
     if kind is WAFER:
         return dict(FIELD_BY_NAME)

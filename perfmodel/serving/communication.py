@@ -11,23 +11,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.base.columns import Floats, Integers
+from perfmodel.base.columns import Floats, Integers, distinct_keys
+from perfmodel.compute.collectives import (
+    collective_times,
+    members_per_domain,
+    serving_all_reduce_times,
+)
+from perfmodel.compute.expert_exchange import MODES, PHASES, moe_exchange_times
+from perfmodel.compute.network import is_scale_out
 from perfmodel.compute.stream import stream_times
 from perfmodel.hwprofiles import Hardware
 from perfmodel.hwprofiles.schema import BUS_NAMES
 from perfmodel.model.spec import ModelSpec
 from perfmodel.model.state import sequence_state
-from perfmodel.network.collectives import (
-    collective_times,
-    members_per_domain,
-    serving_all_reduce_times,
-)
-from perfmodel.network.expert_exchange import MODES, PHASES, moe_exchange_times
-from perfmodel.network.table import is_scale_out
 from perfmodel.serving.grid import prefill_columns
 from perfmodel.serving.layouts import KV_FORMATS
 from perfmodel.software.engine import Engine
-from perfmodel.strategy.distinct import distinct_keys
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -55,7 +54,7 @@ def all_reduce_times(
     size : array_like
         Buffer of a rank [B].
     members, stride : array_like of int
-        As in `perfmodel.network.collectives.collective_times`.
+        As in `perfmodel.compute.collectives.collective_times`.
     called : bool
         Called by itself from Python with a result of its own, as benchmarks do: the host takes
         `Engine.all_reduce_call_time`, and the buffer is copied.

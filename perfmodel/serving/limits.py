@@ -11,9 +11,9 @@ import numpy as np
 
 from perfmodel.base.columns import Flags, Floats
 from perfmodel.base.errors import StrategyError, did_you_mean
-from perfmodel.serving.fields import is_closed_loop
 from perfmodel.serving.grid import DeploymentGrid
 from perfmodel.serving.pass_table import pass_tables
+from perfmodel.strategy.served_fields import is_closed_loop
 
 if TYPE_CHECKING:
     from perfmodel.compute.routing import Routing

@@ -15,7 +15,8 @@ from perfmodel.base.collectives import COLLECTIVES
 from perfmodel.base.columns import Floats
 from perfmodel.base.precisions import FORMATS, QUANTISED
 from perfmodel.base.regimes import regime_name
-from perfmodel.compute.narrow_gemm import weight_only_times
+from perfmodel.compute.collectives import collective_times
+from perfmodel.compute.gemm import weight_only_times
 from perfmodel.compute.stream import quantise_times, stream_times
 from perfmodel.kernels.serving.tables import (
     ATTENTION,
@@ -25,7 +26,6 @@ from perfmodel.kernels.serving.tables import (
     OTHER,
     PARTS,
 )
-from perfmodel.network.collectives import collective_times
 from perfmodel.operations.operations import Communication, Gemm, LayerKeys, Operation, Role, Stream
 from perfmodel.operations.priced import column_of, distinct_rows, stack
 from perfmodel.operations.served import operation_launches

@@ -243,7 +243,7 @@ class SerialKernel:
 class ServingCalls:
     """What a serving framework launches beside an attention kernel, and appends to its cache.
 
-    `perfmodel.compute.attention_calls.small_kernels` says when.
+    `perfmodel.compute.attention.small_kernels` says when.
     """
 
     unequal_width_launches: float = fact(

@@ -1,4 +1,7 @@
-"""What strategies and deployments cost: money, energy, and time lost to failures."""
+"""What strategies and deployments cost: money, energy, and time lost to failures.
+
+Formulas of power, checkpoints and goodput come first, over arrays that broadcast against each
+other; results have them from `add_cost`."""
 
 from __future__ import annotations
 
@@ -187,7 +190,7 @@ def add_cost(
         profiles than the results have. Where none is given, that of the profile counts.
     pue : float
         Power of the data centre over that of its computers, >= 1; its source stands at
-        `perfmodel.store.cost.PUE`.
+        `PUE`.
     goodput : bool
         Count the time that checkpoints and failures take; so does any of the following.
     failures_per_device_hour : float, optional

@@ -24,7 +24,7 @@ from perfmodel.kernels.variables import VARIABLES
 from perfmodel.model.attention import AttentionSpec
 from perfmodel.model.layers import LayerSpec, MlpSpec
 from perfmodel.model.spec import ModelSpec
-from perfmodel.store.subject import SENSITIVITY, SERVING, TRAINING, Subject, subject_of
+from perfmodel.store.subject import SENSITIVITY, SERVING, TRAINING, subject_of
 from perfmodel.strategy.fields import FIELDS, StrategyField
 
 MIGRATED_FROM = "migrated_from"
@@ -179,9 +179,3 @@ STEPS: Mapping[str, Mapping[int, tuple[Step, ...]]] = {
     SENSITIVITY.verb: {},
 }
 """By command and minor version: what files before that version go through, in this order."""
-
-
-def versions_of(subject: Subject) -> list[str]:
-    """Return the versions of a subject's schema that are read, oldest first."""
-    major, minor = _numbers(subject.schema)
-    return [f"{major}.{number}" for number in range(minor + 1)]

@@ -65,7 +65,7 @@ LARGER_IS_BETTER = (
     | larger_is_better((*ROW_VARIABLES, *MEMORY_VARIABLES))
     | {"tokens_per_second", "mesh_tokens_per_second", "cache_tokens_row", "cache_tokens_shifted"}
 )
-"""Of all others less is better; the last four are those of `perfmodel.wafer.variables`."""
+"""Of all others less is better; the last four are those of `perfmodel.wafer.result_subject`."""
 # What a table of one problem says once, and one of several for every strategy.
 OF_ALL = TRAINING.of_all
 MOST_NAMED = 20

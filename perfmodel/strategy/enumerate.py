@@ -22,17 +22,20 @@ from perfmodel.base.memory import check_memory
 from perfmodel.base.pipelines import CHUNKED, PLAIN, SCHEDULE_FACTS
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
-from perfmodel.strategy.families import BATCH, Families, joined
 from perfmodel.strategy.fields import OFFLOAD, OFFLOAD_TO
 from perfmodel.strategy.grid import (
+    BATCH,
     FEWER_VALUES,
     FIELD_BY_NAME,
     FIELDS,
+    VALID,
+    Families,
     StrategyGrid,
     axis_rows,
     axis_values,
     columns_from_rows,
     encode,
+    joined,
 )
 from perfmodel.strategy.nearby import instead
 from perfmodel.strategy.rules import (
@@ -43,7 +46,6 @@ from perfmodel.strategy.rules import (
     STATUS_NAMES,
     STATUS_REASONS,
     TABLE_RULES,
-    VALID,
     fits_chunks,
     head_counts,
     strategy_status,

@@ -12,7 +12,7 @@ How to add a kernel
 2. Say its axes in the order of a help page, and its settings, in ``kernel_kinds/kernels.toml``;
    make a `Grid` with the axes in the order of the dataset, the last one fastest, and of both a
    kernel (`perfmodel.sweeps.kernel_kinds.kind.kernel_of`). Name it in `KERNELS`.
-3. Write the page of ``perfmodel kernel <name>`` into ``cli/core/kernel.toml``, and a
+3. Write the page of ``perfmodel kernel <name>`` into ``cli/core/pages.toml``, and a
    column of results that no kernel has yet into `perfmodel.sweeps.grid_dataset`.
 """
 

@@ -7,7 +7,7 @@ Branch and bound in four steps, each of which proves away what it can:
 2. how parameters are sharded and where ranks lie: the same bounds with the communication inside
    layers, then the projection without what is decided below, which bounds that;
 3. which layers are recomputed: the same bounds of exactly these stages, then the projection;
-4. what waits elsewhere, where that may be better: the projection.
+4. what is offloaded, where that may be better: the projection.
 
 Whatever is projected is projected by the ordinary sweep, and ranks as in its results: what is equal
 stays in the order in which strategies are enumerated.

@@ -21,8 +21,8 @@ from perfmodel.strategy.factors import AWAY, OUTER, Space
 from perfmodel.strategy.grid import StrategyGrid, attended_lengths
 from perfmodel.strategy.rules import PAIRED_STAGE
 from perfmodel.sweeps.sweep import Problem, sweep_problems
+from perfmodel.training.best_layout import Ways
 from perfmodel.training.bounds import SLACK, Bounds, Open, lower_bounds
-from perfmodel.training.ways import Ways
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

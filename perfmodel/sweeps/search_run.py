@@ -21,9 +21,9 @@ from perfmodel.strategy.factors import AWAY, LAYERS, OUTER, SHARDING, Away, Spac
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.sweeps.search_branch import Branch, Nodes, joined, parts_of
 from perfmodel.sweeps.sweep import Problem, sweep_problems
+from perfmodel.training.best_layout import distinct_ways
 from perfmodel.training.bounds import SLACK
 from perfmodel.training.project import check_host, framework_of_run
-from perfmodel.training.ways import distinct_ways
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

@@ -24,10 +24,10 @@ from perfmodel.kernels.serving.variables import (
 )
 from perfmodel.model.presets import load_model
 from perfmodel.serving.enumerate import load_grid, serving_grid
-from perfmodel.serving.fields import DEPLOYMENT_FIELDS, LOAD_FIELDS, UNITS
 from perfmodel.serving.grid import CACHE_BELOW_ONE_REQUEST, STATUS_NAMES, DeploymentGrid, LoadGrid
 from perfmodel.serving.project import Points, project_points
 from perfmodel.store.netcdf import narrow, or_single
+from perfmodel.strategy.served_fields import DEPLOYMENT_FIELDS, LOAD_FIELDS, UNITS
 from perfmodel.sweeps.sweep import (
     hardware_coordinates,
     hardware_rows,
@@ -39,8 +39,8 @@ from perfmodel.sweeps.workers import PIECES, Workers, cut, in_blocks, whole_work
 if TYPE_CHECKING:
     import xarray as xr
 
-    from perfmodel.compute.routing import Routing
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.model.routing import Routing
     from perfmodel.model.spec import ModelSpec
     from perfmodel.serving.project import Points
     from perfmodel.strategy.fields import StrategyField

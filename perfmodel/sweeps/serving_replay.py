@@ -27,7 +27,6 @@ from perfmodel.sweeps.sweep import hardware_rows
 from perfmodel.sweeps.workers import PIECES, in_blocks
 
 if TYPE_CHECKING:
-    from perfmodel.compute.routing import Routing
     from perfmodel.hwprofiles import Hardware
     from perfmodel.sweeps.workers import Workers
 
@@ -61,9 +60,6 @@ def replay_table(
     hardware: Hardware | str | Sequence[Hardware | str],
     *,
     concurrency: Sequence[float] = (),
-    dispatch: str = "least_loaded",
-    cached: bool = True,
-    routing: Routing | None = None,
     progress: Callable[[int], None] | None = None,
     hardware_values: Mapping[str, Sequence[float]] | None = None,
     workers: Workers | None = None,
@@ -80,9 +76,7 @@ def replay_table(
     concurrency : sequence of float
         Send so many requests at once, and each other one when one has ended, one load each;
         without it they come when the trace says.
-    dispatch, cached
-        As of `perfmodel.serving.replay.replay_trace`.
-    routing, progress, hardware_values, workers
+    progress, hardware_values, workers
         As of `perfmodel.sweeps.serving.serve`.
 
     Returns
@@ -102,14 +96,12 @@ def replay_table(
         raise StrategyError("a trace is replayed on one pool; some deployments have two")
     rows = hardware_rows(hardware)
     loads = trace_loads(trace, concurrency)
-    table = serve_table(
-        grid.model, grid, loads, rows, routing=routing, hardware_values=hardware_values
-    )
+    table = serve_table(grid.model, grid, loads, rows, hardware_values=hardware_values)
     shape = tuple(table.sizes[dim] for dim in DIMS)
     values = np.full((len(ROW_VARIABLES), *shape), np.nan)
     status = table["status"].values.copy()
-    served = ServedGrid(grid, loads, rows, routing=routing)
-    work = _Replay(served, trace, tuple(concurrency), dispatch, cached)
+    served = ServedGrid(grid, loads, rows)
+    work = _Replay(served, trace, tuple(concurrency))
     blocks = served.blocks(PIECES * len(workers) if workers is not None else 1)
     for block, found in in_blocks(work, blocks, workers, progress):
         at = block.deployments, block.hardware, block.loads
@@ -133,8 +125,6 @@ class _Replay:
     served: ServedGrid
     trace: RequestTrace
     concurrency: tuple[float, ...]
-    dispatch: str
-    cached: bool
 
     def size(self, block: Block) -> int:
         """Return how many replays a block has."""
@@ -164,8 +154,6 @@ class _Replay:
                     ready.deployments,
                     trace,
                     deployment=i,
-                    dispatch=self.dispatch,
-                    cached=self.cached,
                     concurrency=int(concurrency[j]) if concurrency else None,
                 ).summary
                 for k, variable in enumerate(ROW_VARIABLES):

@@ -15,8 +15,7 @@ from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.enumerate import enumerate_strategies
-from perfmodel.strategy.grid import StrategyGrid, axis_values
-from perfmodel.strategy.rules import VALID
+from perfmodel.strategy.grid import VALID, StrategyGrid, axis_values
 from perfmodel.sweeps.ranking import objectives_of, rank_problems
 from perfmodel.sweeps.sweep import Problem, hardware_rows, result_bytes, sweep_problems, sweep_table
 

@@ -27,9 +27,8 @@ from perfmodel.kernels.variables import (
 from perfmodel.model.build import ModelSpec
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.store.netcdf import narrow, narrow_kind, number_type, or_single
-from perfmodel.strategy.families import families_of
-from perfmodel.strategy.grid import FIELDS, StrategyGrid, attended_lengths
-from perfmodel.strategy.rules import PRECISION_UNSUPPORTED, STATUS_NAMES, VALID
+from perfmodel.strategy.grid import FIELDS, VALID, StrategyGrid, attended_lengths, families_of
+from perfmodel.strategy.rules import PRECISION_UNSUPPORTED, STATUS_NAMES
 from perfmodel.sweeps.trust import add_trust
 
 if TYPE_CHECKING:
@@ -162,7 +161,8 @@ def _project(
     progress: Callable[[int], None] | None,
 ) -> None:
     """Fill the values of one problem, shape (rows, variables, strategies), from a column on."""
-    from perfmodel.training.project import Workload, project_grid
+    from perfmodel.training.project import project_grid
+    from perfmodel.training.workload import Workload
 
     grid = problem.grid
     if not np.all(grid.status == VALID):

@@ -1,8 +1,8 @@
 """Work in blocks: done in this process, or by the workers of a Dask cluster.
 
 Who has work of many blocks makes a `Work` of it; `in_blocks` goes through them wherever they are
-done. Otherwise a function and its pieces are handed over (`Workers.results`, `Workers.map`); the
-function and what it takes are pickled, so it stands at the top of a module.
+done. Otherwise a function and its pieces are handed over (`Workers.results`); the function and what
+it takes are pickled, so it stands at the top of a module.
 """
 
 from __future__ import annotations
@@ -166,25 +166,6 @@ class Workers:
         except Exception as error:  # whatever a worker, or the way to it, lacks
             reason = str(error) or type(error).__name__
             raise MachineError(f"{self.name}: cannot do the work: {reason}") from None
-
-    def map(
-        self,
-        task: Task,
-        shared: Any,
-        pieces: Sequence[Any],
-        warm: Warm | None = None,
-        told: Callable[[Any], object] | None = None,
-    ) -> list[Any]:
-        """Return the results of all pieces in their order; `told` is told each piece done.
-
-        The rest is as of `results`.
-        """
-        found: list[Any] = [None] * len(pieces)
-        for place, result in self.results(task, shared, pieces, warm):
-            found[place] = result
-            if told is not None:
-                told(pieces[place])
-        return found
 
     def _in_turn(
         self, work: tuple[Task, bytes, Mapping[str, float]], pieces: Sequence[Any]

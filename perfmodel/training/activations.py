@@ -3,8 +3,8 @@
 The rules are those of every product and kernel: a product keeps its input, a norm its input, a
 fused kernel what its own autograd function saves. Code that is not fused keeps what lies
 between its kernels, too. Layers are the sum of their parts: norms (here), mixers
-(`perfmodel.training.mixer_activations`, `perfmodel.training.recurrence_activations`) and
-feed-forward blocks (`perfmodel.training.mlp_activations`).
+(`perfmodel.training.block_activations`, `perfmodel.training.block_activations`) and
+feed-forward blocks (`perfmodel.training.block_activations`).
 
 Activation bytes follow Korthikanti et al. 2022 (arXiv:2205.05198, section 4 and appendix),
 generalised to gated and grouped-query models, experts, latent attention, and fused attention,

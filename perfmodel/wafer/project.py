@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,17 +23,21 @@ from perfmodel.kernels.work import kernel_work
 from perfmodel.model.presets import load_model
 from perfmodel.model.spec import ModelSpec
 from perfmodel.wafer.chips import mesh_device, streamed_grid
-from perfmodel.wafer.fields import MAPPING_FIELDS, MOST_TOKENS
 from perfmodel.wafer.layers import WaferParts, wafer_parts
 from perfmodel.wafer.mappings import WaferGrid, parse_grid, wafer_grid
-from perfmodel.wafer.variables import (
+from perfmodel.wafer.result_subject import (
     BOTTLENECKS,
+    MAPPING_FIELDS,
+    MOST_TOKENS,
     PART_VARIABLES,
     ROW_VARIABLES,
     SCHEMA_VERSION,
     TIME_COMPONENTS,
     VARIABLES,
 )
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 # A model on mappings of meshes of cores: a labelled table of times, memory and regions.
 
@@ -50,7 +54,7 @@ MAX_PARTS = 10_000
 """Mappings of which single parts may be asked: more is a mistake."""
 
 
-def project_wafer(
+def wafer_table(
     model: ModelSpec | str,
     hardware: MeshHardware | str | Sequence[MeshHardware | str],
     mappings: WaferGrid | None = None,
@@ -89,7 +93,7 @@ def project_wafer(
     -------
     Table
         Dimensions ``mapping``, ``hardware`` and ``phase``; variables of
-        `perfmodel.wafer.variables.VARIABLES`.
+        `perfmodel.wafer.result_subject.VARIABLES`.
 
     Raises
     ------
@@ -100,7 +104,7 @@ def project_wafer(
     """
     spec = load_model(model)
     rows = mesh_rows(hardware)
-    phases = _phases(phase)
+    phases = phase_names(phase)
     if mappings is None:
         if "grid" not in axes:
             axes["grid"] = default_grid(rows)
@@ -142,6 +146,41 @@ def project_wafer(
     if parts:
         _add_parts(table, listed, np.stack(details), head)
     return table
+
+
+def project_wafer(
+    model: ModelSpec | str,
+    hardware: MeshHardware | str | Sequence[MeshHardware | str],
+    mappings: WaferGrid | None = None,
+    **asked: Any,
+) -> xr.Dataset:
+    """Project a model on meshes of cores: every mapping, on every mesh, in every phase.
+
+    Parameters
+    ----------
+    model, hardware, mappings, asked
+        As of `wafer_table`, which returns the same as a table.
+
+    Returns
+    -------
+    xarray.Dataset
+        Dimensions ``mapping``, ``hardware`` and ``phase``, with ``parts=True`` also ``part``;
+        variables of `perfmodel.wafer.result_subject.VARIABLES`, each with ``units``.
+
+    Raises
+    ------
+    StrategyError, HardwareError, ModelError
+        As there.
+
+    Examples
+    --------
+    >>> found = project_wafer("llama-3-8b", "wse-2", grid=[420, 540], context=4096)
+    >>> dict(found.sizes)
+    {'mapping': 2, 'hardware': 1, 'phase': 1}
+    """
+    from perfmodel.store.datasets import wrapped
+
+    return wrapped(wafer_table(model, hardware, mappings, **asked))
 
 
 def mesh_rows(hardware: MeshHardware | str | Sequence[MeshHardware | str]) -> list[MeshHardware]:
@@ -222,7 +261,14 @@ def part_times(parts: WaferParts, mappings: WaferGrid, device: Any, phase: int) 
     return found
 
 
-def _phases(given: str | Sequence[str]) -> tuple[str, ...]:
+def phase_names(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Return phases, one or several, each once.
+
+    Raises
+    ------
+    StrategyError
+        Another name, or none.
+    """
     names = [given] if isinstance(given, str) else list(dict.fromkeys(given))
     for name in names:
         if name not in PHASES:
@@ -363,7 +409,7 @@ class WaferRequest:
     tokens_per_second : float
         Tokens of the answer over `request_time` [1/s].
     prefill, decode : Table
-        As of `project_wafer`: the prompt, and the answer's last token.
+        As of `wafer_table`: the prompt, and the answer's last token.
     fits : bool
         Both find room.
     """
@@ -399,7 +445,7 @@ def project_request(
         Cores of a region in either phase; default: the largest square of the mesh. Moving weights
         and cache from one layout to the other is not counted.
     asked
-        Further options of `project_wafer`, for both phases.
+        Further options of `wafer_table`, for both phases.
 
     Returns
     -------
@@ -408,7 +454,7 @@ def project_request(
     Raises
     ------
     StrategyError
-        Lengths that mean nothing, or several values where one is wanted; as `project_wafer`.
+        Lengths that mean nothing, or several values where one is wanted; as `wafer_table`.
     """
     for name, value in (("input_length", input_length), ("output_length", output_length)):
         if not isinstance(value, int | np.integer) or not 1 <= value <= MOST_TOKENS:
@@ -418,13 +464,13 @@ def project_request(
         parse_grid(given if given is not None else default_grid([row]))
         for given in (prefill_grid, decode_grid)
     ]
-    prefill = project_wafer(
+    prefill = wafer_table(
         model, row, phase="prefill", grid=[grids[0]], context=input_length, **asked
     )
     if prefill.sizes["mapping"] != 1:
         raise StrategyError("a request takes one value of every field of a mapping")
     knots, weights = _contexts(input_length, output_length, grids[1], row, asked)
-    decode = project_wafer(
+    decode = wafer_table(
         model, row, phase="decode", grid=[grids[1]], context=knots.tolist(), **asked
     )
     first = float(prefill["latency"].values[0, 0, 0])

@@ -10,15 +10,10 @@ import numpy as np
 import pytest
 
 from perfmodel import load_grid, load_hardware, serving_grid
-from perfmodel.analysis.explain import (
-    OPERATION_COMPONENTS,
-    component,
-    explain_point,
-    operation_costs,
-    point_passes,
-)
+from perfmodel.analysis.explain import component, explain_point, operation_costs, point_passes
 from perfmodel.base.errors import StrategyError
 from perfmodel.kernels.step.tables import ResultRows
+from perfmodel.kernels.variables import OPERATION_COMPONENTS
 from perfmodel.model.presets import load_model
 from perfmodel.strategy.enumerate import strategies_from_rows
 

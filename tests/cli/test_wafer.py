@@ -28,12 +28,10 @@ def test_one_mapping_with_and_without_the_name_of_the_command() -> None:
 
 
 def test_values_are_those_of_the_table() -> None:
-    from perfmodel.wafer.project import project_wafer
+    from perfmodel.wafer.project import wafer_table
 
     found = document("--grid", "420x300", "--phase", "decode,prefill", "--batch", "2")
-    table = project_wafer(
-        "llama-3-8b", "wse-2", grid="420x300", batch=2, phase=["decode", "prefill"]
-    )
+    table = wafer_table("llama-3-8b", "wse-2", grid="420x300", batch=2, phase=["decode", "prefill"])
     assert [row["latency"] for row in found["mappings"]] == table["latency"].values.ravel().tolist()
     assert found["units"]["latency"] == "s"
 

@@ -15,7 +15,7 @@ from perfmodel.measured.wafer_prices import FREE, FitRow, fit_constants, judgeme
 from perfmodel.measured.wafer_rows import CAPACITY, DECODE, GEMV, PREFILL, WHOLE, WaferCase
 from perfmodel.model.presets import load_model
 from perfmodel.wafer.chips import chip_times
-from perfmodel.wafer.project import project_wafer
+from perfmodel.wafer.project import wafer_table
 
 GRID = {PREFILL: (480, 480), DECODE: (360, 360)}
 
@@ -38,7 +38,7 @@ def case(phase: str, **changed: Any) -> WaferCase:
 
 
 def latency(phase: str, **axes: Any) -> float:
-    found = project_wafer("llama-3-8b", "wse-2", phase=phase, head=False, **axes)
+    found = wafer_table("llama-3-8b", "wse-2", phase=phase, head=False, **axes)
     return float(found["latency"].values.flat[0])
 
 

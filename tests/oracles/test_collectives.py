@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from perfmodel.base.collectives import ALGORITHMS, ALGORITHMS_OF, COLLECTIVES
+from perfmodel.compute.network import CONSTANTS, set_library, table_of
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.kernels.collective import table as column
 from perfmodel.kernels.collective.algorithms import TREE_FRACTION, is_pipelined, level_load
 from perfmodel.kernels.collective.cost import filled_transfer, network_cost
-from perfmodel.network.table import CONSTANTS, set_library, table_of
 from perfmodel.workloads.links.topology import Dimension, Topology
 from perfmodel.workloads.schedules.schedule import available
 from tests.workloads.schedules.laid import link_loads, scheduled_time

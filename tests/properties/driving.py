@@ -25,39 +25,38 @@ from perfmodel.base.collectives import ALGORITHMS, COLLECTIVES
 from perfmodel.base.errors import PerfModelError
 from perfmodel.base.pipelines import SCHEDULE_FACTS, SCHEDULES
 from perfmodel.compute.attention import ragged_attention_time
-from perfmodel.compute.grouped_gemm import even_loads, grouped_gemm_times
-from perfmodel.compute.indexer import indexer_times
-from perfmodel.compute.recurrence import RECURRENCE_PHASES, RECURRENCES, recurrence_times
-from perfmodel.compute.routing import COUNTED, DISTRIBUTIONS, assign, parse_routing, rank_loads
-from perfmodel.compute.sparse_attention import SPARSE_PHASES, sparse_attention_times
-from perfmodel.compute.token_draws import draw_tokens, draw_weights
-from perfmodel.hwprofiles import load_mesh
-from perfmodel.kernels.serving.tables import ROWS
-from perfmodel.kernels.work import kernel_work
-from perfmodel.network.collectives import (
+from perfmodel.compute.collectives import (
     collective_choices,
     link_occupancies,
     serving_all_reduce_times,
 )
-from perfmodel.network.expert_exchange import moe_exchange_times
-from perfmodel.network.table import network_table
+from perfmodel.compute.expected_loads import draw_tokens, draw_weights
+from perfmodel.compute.expert_exchange import moe_exchange_times
+from perfmodel.compute.grouped_gemm import even_loads, grouped_gemm_times
+from perfmodel.compute.network import network_table
+from perfmodel.compute.recurrence import RECURRENCE_PHASES, RECURRENCES, recurrence_times
+from perfmodel.compute.routing import assign, rank_loads
+from perfmodel.compute.sparse_attention import SPARSE_PHASES, indexer_times, sparse_attention_times
+from perfmodel.hwprofiles import load_mesh
+from perfmodel.kernels.serving.tables import ROWS
+from perfmodel.kernels.work import kernel_work
+from perfmodel.model.routing import COUNTED, DISTRIBUTIONS, parse_routing
 from perfmodel.report.timelines.step import step_timeline
 from perfmodel.serving.replay import replay_trace
 from perfmodel.serving.requests import RequestTrace, random_trace
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.fields import MAPPINGS
 from perfmodel.strategy.pipelines import usual_chunks
-from perfmodel.training.stage_memory import stage_memories
-from perfmodel.training.timeline import pipeline_timeline
+from perfmodel.training.stages import pipeline_timeline, stage_memories
+from perfmodel.wafer.core_trace import format_pieces
 from perfmodel.wafer.cores.attention import AttentionSizes, Part, decode_attention
 from perfmodel.wafer.cores.instructions import bytes_times_links, multicasts
 from perfmodel.wafer.cores.layout import even_layout
-from perfmodel.wafer.cores.node import product
-from perfmodel.wafer.cores.routing import core_routing
-from perfmodel.wafer.cores.setting import CoreSetting
-from perfmodel.wafer.formats.core_trace import format_pieces
+from perfmodel.wafer.cores.products import product
 from perfmodel.wafer.nodes.workload import node_operations
-from perfmodel.wafer.search.mapping import search_mapping
+from perfmodel.wafer.routing import core_routing
+from perfmodel.wafer.search import search_mapping
+from perfmodel.wafer.setting import CoreSetting
 from perfmodel.wafer.system import WaferSystem
 from perfmodel.wafer.tiles import best_tiles
 from perfmodel.wafer.twin.core_pieces import (
@@ -67,6 +66,7 @@ from perfmodel.wafer.twin.core_pieces import (
     multicast_piece,
     product_pieces,
 )
+from perfmodel.wafer.walk import ABSORBED, AttentionShape
 from perfmodel.workloads.formats.astra_text_machine import INTER_DIMENSION, INTRA_DIMENSION
 from perfmodel.workloads.schedules.schedule import operation_loads, schedule
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
@@ -469,11 +469,11 @@ def mesh_tiles(random: np.random.Generator) -> None:
 
 def mesh_mappings(random: np.random.Generator) -> None:
     """Models on regions of a mesh of any size, in both phases."""
-    from perfmodel.wafer.project import project_wafer
+    from perfmodel.wafer.project import wafer_table
 
     for name in ("llama-3-8b", "deepseek-v3", "gpt-oss-20b"):
         for phase in ("decode", "prefill"):
-            project_wafer(
+            wafer_table(
                 name,
                 "wse-2",
                 grid=sizes(random, 2, 760, 2).tolist(),
@@ -500,7 +500,7 @@ def mesh_searches(random: np.random.Generator) -> None:
 def meshes(random: np.random.Generator) -> None:
     """Sums and products on meshes of cores, of any size."""
     from perfmodel.kernels.wafer import products, reduce, routes
-    from perfmodel.wafer.flows import reduction, simulated_cycles
+    from perfmodel.wafer.collectives import reduction, simulated_cycles
 
     for name in reduce.ALGORITHMS:
         flows = reduction(name, 1, int(random.integers(2, 20)), int(random.integers(1, 40)))
@@ -553,7 +553,8 @@ def core_programs(random: np.random.Generator) -> None:
     for _ in range(2):
         sequences, keys, heads = sizes(random, 2, 40, 3).tolist()
         source = even_layout(sequences, heads * 24, grid)
-        size = AttentionSizes(sequences, 1, keys, heads, 1, 24, 16, True, 24)
+        shape = AttentionShape(ABSORBED, heads, 1, 24, 16, 24, 24)
+        size = AttentionSizes(shape, sequences, 1, keys)
         made, layout = decode_attention((Part(source, 0, 24, 24),), (), size, grid, True)
         bytes_times_links(made, WaferSystem(core_grid=grid))
         shape = (1, sequences, heads * 16, keys)

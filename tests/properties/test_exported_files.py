@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from perfmodel.base.collectives import TRACED
 from perfmodel.model.build import dense_model, moe_model
 from perfmodel.strategy.enumerate import strategies_from_rows
-from perfmodel.strategy.rules import VALID
+from perfmodel.strategy.grid import VALID
 from perfmodel.workloads.export.chakra import projected_traces, rank_groups
 from perfmodel.workloads.export.text import (
     LAYERNORM,

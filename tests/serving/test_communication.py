@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel import load_hardware, load_model
-from perfmodel.network.collectives import collective_times
+from perfmodel import load_model
+from perfmodel.compute.collectives import collective_times
+from perfmodel.hwprofiles import load_hardware
 from perfmodel.serving.communication import (
     LINK_SHARE,
     Side,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from perfmodel import load_hardware, load_model
-from perfmodel.compute.gemm import gemm_times
-from perfmodel.compute.narrow_gemm import weight_only_times
+from perfmodel.compute.collectives import collective_times
+from perfmodel.compute.gemm import gemm_times, weight_only_times
 from perfmodel.kernels.serving.tables import (
     ATTENTION,
     COMMUNICATION,
@@ -16,7 +16,6 @@ from perfmodel.kernels.serving.tables import (
     OTHER,
     PARTS,
 )
-from perfmodel.network.collectives import collective_times
 from perfmodel.operations.operations import Communication, Gemm, Role, Stream
 from perfmodel.operations.served import pass_keys
 from perfmodel.operations.uncertainty import step_width

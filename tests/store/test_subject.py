@@ -7,7 +7,7 @@ from perfmodel.kernels import variables
 from perfmodel.kernels.serving import variables as serving_variables
 from perfmodel.kernels.variables import RATE
 from perfmodel.store.subject import SERVING, TRAINING, subject_of
-from perfmodel.wafer import variables as wafer_variables
+from perfmodel.wafer import result_subject as wafer_variables
 from perfmodel.wafer.result_subject import SUBJECT as WAFER
 
 

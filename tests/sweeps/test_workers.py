@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,11 +58,14 @@ def counted(folder: Path, piece: int) -> int:
     return len(list(folder.iterdir()))
 
 
-def test_results_stand_in_the_order_of_pieces_and_are_told(two_workers):
-    told: list[int] = []
-    assert two_workers.map(added, 10, range(9), told=told.append) == list(range(10, 19))
-    assert sorted(told) == list(range(9))
-    assert two_workers.map(added, 10, []) == []
+def done(workers: Workers, *work: Any) -> list[Any]:
+    return [result for _, result in sorted(workers.results(*work))]
+
+
+def test_results_say_of_which_piece_they_are(two_workers):
+    assert done(two_workers, added, 10, range(9)) == list(range(10, 19))
+    assert sorted(place for place, _ in two_workers.results(added, 10, range(9))) == list(range(9))
+    assert done(two_workers, added, 10, []) == []
 
 
 def wait_until_both_answer(two_workers):
@@ -73,7 +77,7 @@ def wait_until_both_answer(two_workers):
 
 
 def test_a_killed_worker_is_replaced(two_workers, tmp_path):
-    assert two_workers.map(deadly, tmp_path / "killed", range(5)) == [0, 1, 2, 3, 4]
+    assert done(two_workers, deadly, tmp_path / "killed", range(5)) == [0, 1, 2, 3, 4]
     assert (tmp_path / "killed").exists()
     wait_until_both_answer(two_workers)
 
@@ -81,28 +85,28 @@ def test_a_killed_worker_is_replaced(two_workers, tmp_path):
 def test_what_kills_every_worker_is_one_line():
     text = "1 workers: a piece of the work was given up, as every worker that tried it was killed"
     with local_workers(1) as one, pytest.raises(MachineError, match=text):
-        one.map(always_deadly, None, [0])  # whom Dask may leave for dead
+        done(one, always_deadly, None, [0])  # whom Dask may leave for dead
 
 
 def test_the_error_is_that_of_the_first_piece(two_workers):
     with pytest.raises(DataError, match=r"^runs\.csv, line 1: no number$"):
-        two_workers.map(wrong, None, range(8))
+        done(two_workers, wrong, None, range(8))
 
 
 def test_what_no_user_caused_is_one_line_too(two_workers):
     with pytest.raises(MachineError, match="2 workers: cannot do the work: division by zero"):
-        two_workers.map(broken, None, [0])
+        done(two_workers, broken, None, [0])
 
 
 def test_one_worker_of_a_host_warms_it(two_workers, tmp_path):
-    assert two_workers.map(counted, tmp_path, range(4), marked) == [1, 1, 1, 1]
+    assert done(two_workers, counted, tmp_path, range(4), marked) == [1, 1, 1, 1]
 
 
 def test_other_versions_are_refused(two_workers, monkeypatch):
     far = {"tcp://far:1": {"numpy": "1.0"}}
     monkeypatch.setattr(two_workers.client, "run", lambda _, **__: far)
     with pytest.raises(DataError, match="worker tcp://far:1 has perfmodel None, and here is"):
-        two_workers.map(added, 1, [1])
+        done(two_workers, added, 1, [1])
 
 
 @pytest.mark.parametrize(

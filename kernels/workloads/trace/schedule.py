@@ -27,6 +27,7 @@ from perfmodel.kernels.workloads.trace.contention import (
     set_speeds,
 )
 
+# What a node does once it begins.
 INSTANT = 0  # ends at once; what waits for it is looked at when something else ends
 TIMED = 1  # holds its resource for its time
 COLLECTIVE = 2  # waits for the other members, then holds its resource for the instance's time

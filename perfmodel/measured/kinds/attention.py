@@ -1,6 +1,6 @@
 """Measured attention kernels, row by row; see `perfmodel.measured.kind` for the rest.
 
-Rows of serving frameworks are replayed graphs (see `perfmodel.compute.attention_calls`);
+Rows of serving frameworks are replayed graphs (see `perfmodel.compute.attention`);
 others are loops around one kernel. The constants of the profiles follow the reference
 framework: SGLang with the attention library of the device's generation
 (``framework == "sglang"``), TensorRT-LLM where that is missing. Other frameworks run the
@@ -27,11 +27,17 @@ import numpy as np
 
 from perfmodel.base.precisions import ATTENTION_PRECISIONS, OPERAND_BYTES
 from perfmodel.base.regimes import regime_name
-from perfmodel.compute.attention import ATTENTION_BOUNDS, AttentionTimes, attention_times
-from perfmodel.compute.attention_calls import SERVING, Call, replayed_times, small_kernels
+from perfmodel.compute.attention import (
+    ATTENTION_BOUNDS,
+    SERVING,
+    AttentionTimes,
+    Call,
+    attention_times,
+    replayed_times,
+    small_kernels,
+)
 from perfmodel.compute.attention_device import generation_slowdown
-from perfmodel.compute.sparse_attention import sparse_attention_times
-from perfmodel.compute.sparse_keys import sparse_keys
+from perfmodel.compute.sparse_attention import sparse_attention_times, sparse_keys
 from perfmodel.hwprofiles import Hardware
 from perfmodel.measured.kind import (
     Case,

@@ -32,12 +32,12 @@ from perfmodel.measured.serving_rows import (
     measured_value,
 )
 from perfmodel.serving.enumerate import deployments_from_rows
-from perfmodel.serving.fields import LOAD_FIELD_BY_NAME
 from perfmodel.serving.grid import RATE_ABOVE_CAPACITY, STATUS_REASONS, DeploymentGrid, LoadGrid
 from perfmodel.serving.memory import deployment_memory
 from perfmodel.serving.pass_table import pass_tables
 from perfmodel.serving.project import Points, deployment_columns, project_points
 from perfmodel.strategy.grid import columns_from_rows
+from perfmodel.strategy.served_fields import LOAD_FIELD_BY_NAME
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

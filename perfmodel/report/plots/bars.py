@@ -205,7 +205,7 @@ def _bands(found: Rows, name: str) -> list[Mark]:
 
 
 SHORT = ("last forward", "first layer backward", "last layer backward", "update")
-"""Of `perfmodel.training.stage_memory.MOMENTS`, as figures have room for."""
+"""Of `perfmodel.training.stages.MOMENTS`, as figures have room for."""
 
 
 def memory_plot(
@@ -243,7 +243,7 @@ def _of_stages(
     DataError
         As of `picked`.
     """
-    from perfmodel.training.stage_memory import stage_memories
+    from perfmodel.training.stages import stage_memories
 
     row, problem, said = picked(table, pick, by, where, everything)
     found = stage_memories(*problem)

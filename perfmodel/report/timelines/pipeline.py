@@ -28,7 +28,7 @@ from perfmodel.report.timelines.step import (
     StepTimeline,
     step_timeline,
 )
-from perfmodel.training.timeline import PASSES
+from perfmodel.training.stages import PASSES
 
 NO_PASS = -1
 """Micro-batch and chunk of what is no pass."""
@@ -196,7 +196,7 @@ def pipeline_plot(
     """Describe the figure; options as of `perfmodel.plot`."""
     from perfmodel.kernels.pipeline.actions import BACKWARD, INPUT
     from perfmodel.training.project import framework_of_run
-    from perfmodel.training.timeline import pipeline_timeline
+    from perfmodel.training.stages import pipeline_timeline
 
     row, problem, said = picked(table, pick, by, where, everything)
     model, grid, hardware, framework = problem

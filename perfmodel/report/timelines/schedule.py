@@ -32,16 +32,10 @@ from perfmodel.software.framework import Framework
 from perfmodel.strategy.grid import StrategyGrid, batches_of
 from perfmodel.strategy.pipelines import Pipeline
 from perfmodel.training.best_layout import BEST, best_splits
-from perfmodel.training.project import (
-    Share,
-    Workload,
-    add_waits,
-    framework_of_run,
-    placement_of,
-    shares_of,
-)
+from perfmodel.training.project import Share, add_waits, framework_of_run, shares_of
 from perfmodel.training.scheduled import chunks_of, sends_are_hidden
-from perfmodel.training.timeline import pipeline_of
+from perfmodel.training.stages import pipeline_of
+from perfmodel.training.workload import Workload, placement_of
 from perfmodel.workloads.export.program import GRADIENTS, ProgramStep, pass_program
 from perfmodel.workloads.export.stage import PHASE_NAMES, host_share
 from perfmodel.workloads.export.types import ProjectedPart, component_of

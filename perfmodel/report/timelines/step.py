@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.analysis.explain import check_one_strategy
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import DataError, StrategyError, did_you_mean
 from perfmodel.base.timelines import Counter, Track, write_timeline
@@ -46,7 +45,8 @@ from perfmodel.report.timelines.schedule import (
 )
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.grid import StrategyGrid
-from perfmodel.training.timeline import passes_track
+from perfmodel.strategy.single import check_one_strategy
+from perfmodel.training.stages import passes_track
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

@@ -123,7 +123,7 @@ def _sparse_attention(
 
 
 def _indexer(hardware: Hardware, part: Columns, phase: str, precision: str) -> Evaluated:
-    from perfmodel.compute.indexer import INDEXER_BOUNDS, indexer_times
+    from perfmodel.compute.sparse_attention import INDEXER_BOUNDS, indexer_times
 
     queries, keys = sequence_lengths(part, phase)
     found = indexer_times(
@@ -203,7 +203,7 @@ def _moe(
     hardware: Hardware, part: Columns, routing: str, precision: str, seed: int, **options: Any
 ) -> Evaluated:
     from perfmodel.compute.moe import MOE_BOUNDS, moe_times
-    from perfmodel.compute.routing import parse_routing
+    from perfmodel.model.routing import parse_routing
 
     spread = parse_routing(routing, seed)
     found = moe_times(hardware, precision, **part, routing=spread, **options)
@@ -220,6 +220,7 @@ MOE = kernel_of("moe", lambda axes: _MOE)
 
 def stream_kernels() -> Mapping[str, Work]:
     """Return the operations on a tensor: (rows, columns, bytes of an element) -> its work."""
+    from perfmodel.compute.stream import QUANTISATIONS, quantise
     from perfmodel.compute.stream_catalogue import (
         ELEMENTWISE,
         cross_entropy,
@@ -228,7 +229,6 @@ def stream_kernels() -> Mapping[str, Work]:
         norm,
         softmax,
     )
-    from perfmodel.compute.stream_quantise import QUANTISATIONS, quantise
 
     def each(name: str) -> Work:
         return lambda r, c, s: elementwise(name, r * c, s)

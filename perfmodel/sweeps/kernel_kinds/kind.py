@@ -16,7 +16,7 @@ from perfmodel.base.precisions import (
     OPERANDS,
     STREAM_PRECISIONS,
 )
-from perfmodel.kernels.recurrence.counts import RECURRENCE_PHASES, RECURRENCES
+from perfmodel.compute.recurrence_counts import RECURRENCE_PHASES, RECURRENCES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -89,9 +89,9 @@ def overlaps(layout: Layout, boxes: Integers, slots: int, cores: int) -> Integer
     """
     moved = np.zeros((cores, slots), np.int64)
     with kernel_work(instructions=len(boxes)):
-        from perfmodel.kernels.wafer import trace_blocks
+        from perfmodel.kernels.wafer import tiles
 
-        trace_blocks.block_overlaps(
+        tiles.block_overlaps(
             layout.rows, layout.columns, layout.banks, np.asarray(boxes, np.int64), moved
         )
     return moved

@@ -20,6 +20,7 @@ import numpy as np
 
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import DataError
+from perfmodel.wafer.core_trace import TracePiece as Piece
 from perfmodel.wafer.cores.instructions import (
     BARRIER,
     COLUMNS,
@@ -29,8 +30,7 @@ from perfmodel.wafer.cores.instructions import (
     Instructions,
     build,
 )
-from perfmodel.wafer.formats.core_trace import TracePiece as Piece
-from perfmodel.wafer.formats.system import Tiling
+from perfmodel.wafer.generator_files import Tiling
 from perfmodel.wafer.twin.layouts import Layout
 
 HALVINGS = 6
@@ -147,7 +147,7 @@ def traffic(layout: Layout, boxes: Integers, element_bytes: int) -> Traffic:
     element_bytes : int
         [B]
     """
-    from perfmodel.kernels.wafer.trace_blocks import block_traffic
+    from perfmodel.kernels.wafer.tiles import block_traffic
     from perfmodel.kernels.work import kernel_work
 
     missing = AXES - len(layout.dims)

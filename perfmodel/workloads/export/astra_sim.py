@@ -22,7 +22,7 @@ import numpy as np
 from perfmodel.base.errors import DataError, FormatError, HardwareError
 from perfmodel.base.files import atomic_path
 from perfmodel.base.units import format_time
-from perfmodel.network.table import check_places
+from perfmodel.compute.network import check_places
 from perfmodel.workloads.export.astra_traces import (
     Accepted,
     accepted,

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.network.collectives import COLLECTIVES
+from perfmodel.compute.collectives import COLLECTIVES
 from perfmodel.software.framework import Framework
-from perfmodel.training.project import Workload, closing_settings
+from perfmodel.training.project import closing_settings
+from perfmodel.training.workload import Workload
 from perfmodel.workloads.export.types import (
     COMMUNICATION,
     ProjectedBlock,
@@ -35,8 +36,8 @@ class _Groups:
     """Groups of one strategy's parameters, and prices of collectives over them."""
 
     def __init__(self, work: Workload, hardware: Hardware, framework: Framework) -> None:
+        from perfmodel.compute.network import network_table
         from perfmodel.kernels.step.placement import data_groups
-        from perfmodel.network.table import network_table
 
         strategy = work.strategies[0]
         self.zero = int(strategy.zero)
@@ -47,7 +48,7 @@ class _Groups:
 
     def time(self, collective: str, size: float, members: int, stride: int) -> float:
         """Return the time of one collective [s]."""
-        from perfmodel.network.collectives import collective_times
+        from perfmodel.compute.collectives import collective_times
 
         key = (collective, size, int(members), int(stride))
         if key not in self._times:

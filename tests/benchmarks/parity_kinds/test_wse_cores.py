@@ -9,7 +9,7 @@ import pytest
 from perfmodel.base.errors import FormatError
 from perfmodel.wafer.twin.cores import NodePieces
 from tests.data import WAFER, needed
-from tests.wafer.formats.test_core_trace import PIECES
+from tests.wafer.test_core_trace import PIECES
 
 
 @pytest.fixture

@@ -92,6 +92,14 @@ def test_every_row_of_a_table_makes_an_option(wing):
             assert field.description, field.name
 
 
+def test_every_page_is_that_of_a_command():
+    pages = tomllib.loads((options.FOLDER / "core" / "pages.toml").read_text(encoding="utf-8"))
+    groups = {"hardware", "kernel", "model", "software"}
+    assert groups < set(pages)
+    for name in set(pages) - groups:
+        assert COMMANDS[name].help == pages[name]
+
+
 @pytest.fixture
 def command(monkeypatch):
     table = {

@@ -15,7 +15,7 @@ from tests.cli.astra_files import ROOFLINE
 from tests.cli.astra_files import SYSTEM as RING_SYSTEM
 from tests.cli.running import assert_one_line, run
 from tests.cli.workloads.files import LAYER, NATIVE_NETWORK, NATIVE_SYSTEM, STAGE, workload
-from tests.wafer.formats.systems import system_text
+from tests.wafer.systems import system_text
 
 CHAIN = ("synthetic", "chained", "--count", "2", "--devices")
 

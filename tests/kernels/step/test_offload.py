@@ -21,7 +21,7 @@ from perfmodel.software.modules import INPUTS
 from perfmodel.store.results import as_table, decide_safely
 from perfmodel.strategy.fields import OFFLOAD, OFFLOAD_TO
 from perfmodel.strategy.rules import STATUS_NAMES
-from perfmodel.training.stage_memory import stage_memories
+from perfmodel.training.stages import stage_memories
 
 
 def tupled(**values):

@@ -1,5 +1,9 @@
 """Models closed on mappings: by hand, and whatever the mapping."""
 
+from __future__ import annotations
+
+import itertools
+
 import numpy as np
 import pytest
 
@@ -11,6 +15,7 @@ from perfmodel.wafer.chips import mesh_device
 from perfmodel.wafer.layers import wafer_parts
 from perfmodel.wafer.mappings import wafer_grid
 from perfmodel.wafer.project import close_grid
+from perfmodel.wafer.search import PRODUCT_ROUTES
 
 MODEL = load_model("llama-3-8b")
 DEVICE = mesh_device(load_mesh("wse-2"))
@@ -94,3 +99,40 @@ def test_parts_add_up_in_one_row_or_many():
         for found in (each, whole):
             close.time_layer(parts.columns, layer, columns, 0, PREFILL, DEVICE, found)
         np.testing.assert_allclose(each.sum(axis=0), whole[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("phase", [DECODE, PREFILL])
+@pytest.mark.parametrize("name", ["llama-3-8b", "mixtral-8x7b"])
+def test_no_grid_is_faster_than_the_bound_of_its_box(name: str, phase: int) -> None:
+    spec = load_model(name)
+    parts, device = wafer_parts(spec, phase), mesh_device(load_mesh("wse-2"))
+    random = np.random.default_rng(3)
+    products = list(PRODUCT_ROUTES) if phase == PREFILL else ["mesh_gemm"]
+    for low, width in ((1, 3), (2, 30), (200, 1), (300, 240)):
+        high = low + width
+        batch = int(random.integers(1, 5))
+        bound = close.latency_bound(
+            parts.columns, parts.counts, True, low, high, high, 900.0, float(batch), phase, device
+        )
+        sides = {low, high, int(random.integers(low, high + 1))}
+        grids = list(itertools.product(sides, repeat=2))
+        mappings = wafer_grid(
+            grid=grids,
+            context=900,
+            batch=batch,
+            regions=1,
+            collective=["chain", "ring", "star", "three_level"],
+            product=products,
+            cache_layout="all" if phase == DECODE else "shifted",
+        )
+        found, _ = close_grid(parts, mappings, device, phase, True)
+        assert (found[close.LATENCY] >= bound).all()
+        if width == 1:  # nor is it idle
+            assert found[close.LATENCY].min() < 10 * bound
+
+
+def test_sums_take_no_less_than_their_way() -> None:
+    device = mesh_device(load_mesh("wse-2"))
+    assert close.sum_bound(1.0, device) == 0.0
+    step = 2 * device.ramp + 1 + device.stage
+    assert close.sum_bound(11.0, device) == 10 * device.hop + 2 * step

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfmodel.kernels.wafer import products, reduce, routes
-from perfmodel.wafer.flows import Flow, simulated_cycles
+from perfmodel.wafer.collectives import Flow, simulated_cycles
 
 CORE = (2.0, 4.0, 16.0, 8.0)  # fp16, peak and ports of a WSE-2 core
 LINKS = (2.0, 1.0, 20.0, 2.0)  # elements a wavelet, hop, stage, ramp

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from perfmodel.kernels.wafer import reduce, routes
-from perfmodel.wafer.flows import Flow, reduction, simulated_cycles
+from perfmodel.wafer.collectives import Flow, reduction, simulated_cycles
 
 ROWS = [2, 3, 5, 9, 13]
 VECTORS = [1, 16, 45]

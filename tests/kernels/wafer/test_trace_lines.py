@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.kernels.wafer import trace_lines
+from perfmodel.wafer import core_trace
+from perfmodel.wafer.core_trace import Instruction, format_instruction, format_pieces
 from perfmodel.wafer.cores import instructions
 from perfmodel.wafer.cores.instructions import ADD, BACK, GEMM, OPCODE, OPCODES, READ, WRITE
-from perfmodel.wafer.formats import core_trace
-from perfmodel.wafer.formats.core_trace import Instruction, format_instruction, format_pieces
 from perfmodel.wafer.twin.core_lines import Traffic, products, reductions, single
-from tests.wafer.formats.test_core_trace import PIECES, whole
+from tests.wafer.test_core_trace import PIECES, whole
 
 
 def described(piece):

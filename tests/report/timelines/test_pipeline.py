@@ -13,7 +13,7 @@ from perfmodel.base.errors import DataError
 from perfmodel.report.plots.marks import Bars
 from perfmodel.report.timelines import pipeline
 from perfmodel.report.timelines.pipeline import NO_PASS, pipeline_picture
-from perfmodel.training.timeline import PASSES
+from perfmodel.training.stages import PASSES
 from tests.report.timelines.test_step import TIMES, timeline_of  # noqa: F401
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfmodel.analysis.explain import OPERATION_COMPONENTS, operation_costs
+from perfmodel.analysis.explain import operation_costs
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.pipelines import SCHEDULE_FACTS
+from perfmodel.kernels.variables import OPERATION_COMPONENTS
 from perfmodel.model.build import dense_model
 from perfmodel.model.presets import load_model
 from perfmodel.operations.parts import model_parts

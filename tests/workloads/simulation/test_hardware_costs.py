@@ -7,7 +7,7 @@ import pytest
 
 from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import FormatError, HardwareError, StrategyError
-from perfmodel.network.collectives import collective_times
+from perfmodel.compute.collectives import collective_times
 from perfmodel.workloads.simulation.hardware_costs import PRICED_AS, HardwareCosts
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, MEM_LOAD, TraceBuilder, TraceSet

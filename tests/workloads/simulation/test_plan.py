@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import DataError
+from perfmodel.compute.collectives import collective_times, link_occupancies
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.model.presets import load_model
-from perfmodel.network.collectives import collective_times, link_occupancies
 from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.workloads.export.chakra import projected_traces
 from perfmodel.workloads.export.workload import projected_workload

@@ -2,7 +2,7 @@
 
 A parity mode: it repeats what the simulator computes, its simplifications included
 (docs/parity.md lists them), so that results and configurations can be carried over.
-For real hardware there is :mod:`perfmodel.network.collectives`.
+For real hardware there is :mod:`perfmodel.compute.collectives`.
 
 Numba is imported inside the functions that need it.
 """

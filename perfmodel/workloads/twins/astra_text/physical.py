@@ -105,7 +105,7 @@ class Group:
     Attributes
     ----------
     kind : str
-        As in `perfmodel.network.collectives`.
+        As in `perfmodel.compute.collectives`.
     involved : tuple of bool
         Logical dimensions on which members differ.
     dimensions : tuple of (int, int)

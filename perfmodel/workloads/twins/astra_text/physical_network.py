@@ -119,7 +119,7 @@ class PhysicalNetwork:
         ----------
         kind : {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"}
         sizes : float64[collectives]
-            As `perfmodel.network.collectives` counts them (all-gather: the whole output) [B].
+            As `perfmodel.compute.collectives` counts them (all-gather: the whole output) [B].
         dimensions : sequence of (int, int)
             On each dimension of a group, innermost first: members > 1, and the difference of
             neighbours' numbers. The members of all together are evenly spaced.
@@ -149,7 +149,7 @@ class PhysicalNetwork:
         self, kind: str, sizes: Floats, members: int, stride: int
     ) -> tuple[Floats, NDArray[np.str_]]:
         """Return the fastest of the network model's algorithms, and their names."""
-        from perfmodel.network.collectives import collective_times
+        from perfmodel.compute.collectives import collective_times
 
         best = np.full(sizes.shape, np.inf)
         names = np.full(sizes.shape, "", dtype="U32")
@@ -278,7 +278,7 @@ def _algorithms(
     hardware: Hardware, kind: str, members: int, stride: int
 ) -> Iterator[tuple[str, str]]:
     """Yield the algorithms that groups of a shape can use, each with what prices it."""
-    from perfmodel.network.collectives import algorithms_of, members_per_domain
+    from perfmodel.compute.collectives import algorithms_of, members_per_domain
 
     inside = [1, *members_per_domain(hardware, members, stride)[:, 0].tolist()]
     levels = sum(above > below for below, above in itertools.pairwise(inside))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import DataError, HardwareError, StrategyError
+from perfmodel.compute.collectives import collective_times
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.model.presets import load_model
-from perfmodel.network.collectives import collective_times
 from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.sweeps.several import sweep
 from perfmodel.workloads.export.text import corrected_workload

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfmodel.base.errors import HardwareError
-from perfmodel.network.collectives import collective_times
+from perfmodel.compute.collectives import collective_times
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
 from perfmodel.workloads.twins.astra.collective import AstraNetwork, uniform_system

@@ -1,1 +1,0 @@
-"""Files of wafer workloads: systems, tilings, tables of nodes, traces of cores."""

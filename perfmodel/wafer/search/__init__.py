@@ -1,1 +1,0 @@
-"""The best mapping: of a model on a mesh of cores, and of groups of nodes on a wafer."""
