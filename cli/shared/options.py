@@ -207,7 +207,7 @@ def fields_of(table: str) -> Mapping[str, Field]:
 
 @cache
 def _pages(wing: str) -> dict[str, str]:
-    return tomllib.loads((FOLDER / wing / "pages.toml").read_text(encoding="utf-8"))
+    return read_toml(FOLDER / wing / "pages.toml")
 
 
 def page(wing: str, name: str, line: str, kind: type[click.Command] = Command) -> dict[str, Any]:
