@@ -8,7 +8,7 @@ is a folder below ``perfmodel``; kernels, cli and hwprofiles are one each. An ar
 rooms of which one imports the other, late and for types too; it runs upwards where the contract
 "Floors" of pyproject.toml has the imported room above. A circle is files that import each other
 round. An option is declared by hand where a decorator or a call of click's option stands outside
-``cli/shared/fields.py``, which makes options of tables of fields. ``tests/project/test_house.py``
+``cli/shared/options.py``, which makes options of tables of fields. ``tests/project/test_house.py``
 keeps the budgets.
 """
 
@@ -28,7 +28,7 @@ TOPS = ("perfmodel", "kernels", "cli", "hwprofiles")
 WINGS = ("workloads", "wafer", "measured", "report")
 INSTALLED = ("kernels", "cli", "hwprofiles")
 """Folders at top level that are installed below ``perfmodel``, where links stand for them."""
-GENERATOR = "cli/shared/fields.py"
+GENERATOR = "cli/shared/options.py"
 
 
 def python_files(root: Path, *tops: str) -> Iterator[Path]:

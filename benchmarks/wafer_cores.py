@@ -19,10 +19,11 @@ import numpy as np
 
 from perfmodel import load_model
 from perfmodel.wafer.core_export import FORMS, write_cores
+from perfmodel.wafer.cores.expert_routes import Routes
 from perfmodel.wafer.cores.instructions import CORE, Instructions, bytes_times_links
-from perfmodel.wafer.cores.program import Routes, check_layers, node_operations
-from perfmodel.wafer.cores.routing import RoutedTokens, core_routing
-from perfmodel.wafer.cores.setting import CoreSetting
+from perfmodel.wafer.cores.program import node_operations
+from perfmodel.wafer.routing import RoutedTokens, core_routing
+from perfmodel.wafer.setting import CoreSetting, check_layers
 from perfmodel.wafer.system import WaferSystem
 from perfmodel.wafer.twin.cores import CoreMapping
 from perfmodel.wafer.twin.run import read_nodes, run_nodes

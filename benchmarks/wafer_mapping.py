@@ -28,10 +28,11 @@ from parity_kinds.wse import _tree_setting
 
 from perfmodel.model.config import read_config
 from perfmodel.model.spec import ModelSpec
+from perfmodel.wafer.cores.expert_routes import Routes
 from perfmodel.wafer.cores.instructions import CORE, Instructions, bytes_times_links, core_totals
-from perfmodel.wafer.cores.program import Routes, check_layers, node_operations
-from perfmodel.wafer.cores.routing import RoutedTokens
-from perfmodel.wafer.cores.setting import CoreSetting
+from perfmodel.wafer.cores.program import node_operations
+from perfmodel.wafer.routing import RoutedTokens
+from perfmodel.wafer.setting import CoreSetting, check_layers
 from perfmodel.wafer.system import WaferSystem
 from perfmodel.wafer.twin.cores import CoreMapping
 from perfmodel.wafer.twin.setting import Iteration

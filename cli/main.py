@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from perfmodel._version import __version__
+from perfmodel.base.version import __version__
 from perfmodel.cli.group import (
     CommandGroup,
     commands_by_wing,

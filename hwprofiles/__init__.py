@@ -6,7 +6,7 @@
 989400000000000.0
 """
 
-from perfmodel.hwprofiles.hardware import Hardware, hardware_from_dict
+from perfmodel.hwprofiles.hardware import Hardware, hardware_from_dict, known_paths
 from perfmodel.hwprofiles.loader import (
     list_aliases,
     list_ambiguous,
@@ -17,7 +17,6 @@ from perfmodel.hwprofiles.loader import (
 from perfmodel.hwprofiles.mesh import MeshHardware, mesh_of_nodes, mesh_paths
 from perfmodel.hwprofiles.mesh_loader import list_meshes, load_mesh
 from perfmodel.hwprofiles.parts import Calibrated, Device, Memory, Network, System
-from perfmodel.hwprofiles.paths import known_paths
 
 __all__ = [
     "Calibrated",

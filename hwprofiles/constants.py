@@ -25,7 +25,7 @@ FITS = Path(__file__).with_name("fits.toml")
 PRIOR = "prior"
 """What an entry says that takes the prior of ``constants.toml``."""
 TRANSFERRED = "transferred"
-"""What an entry says that comes from measured relatives (`perfmodel.hwprofiles.transfer`)."""
+"""What an entry says that comes from measured relatives (`perfmodel.hwprofiles.trust`)."""
 
 
 @dataclass(frozen=True)

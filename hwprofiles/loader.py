@@ -13,9 +13,8 @@ from perfmodel.base.files import not_read, read_toml
 from perfmodel.hwprofiles.build import check_keys
 from perfmodel.hwprofiles.constants import TRANSFERRED, constants, known
 from perfmodel.hwprofiles.hardware import Hardware, build
-from perfmodel.hwprofiles.naming import is_path, normalise
-from perfmodel.hwprofiles.schema import TOP_LEVEL, Scalar
-from perfmodel.hwprofiles.transfer import (
+from perfmodel.hwprofiles.schema import TOP_LEVEL, Scalar, is_path, normalise
+from perfmodel.hwprofiles.trust import (
     CLOCKED,
     Relative,
     at_clock,

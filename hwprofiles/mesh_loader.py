@@ -20,7 +20,7 @@ from perfmodel.hwprofiles.mesh import (
     MeshHardware,
     checked_mesh,
 )
-from perfmodel.hwprofiles.naming import is_path, normalise
+from perfmodel.hwprofiles.schema import is_path, normalise
 
 FOLDER = Path(__file__).parent / "meshes"
 TABLES = ("mesh", "macs_per_cycle", "constants")

@@ -8,11 +8,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfmodel.base.errors import HardwareError
-from perfmodel.hwprofiles.hardware import Hardware
+from perfmodel.hwprofiles.hardware import Hardware, canonical_path
 from perfmodel.hwprofiles.loader import load_hardware
-from perfmodel.hwprofiles.paths import canonical_path
 
 MAX_ROWS = 20_000
+
+
+def profiles_of(hardware: Hardware | str | Sequence[Hardware | str]) -> list[Hardware]:
+    """Return profiles, one or several, by name or as they are.
+
+    Raises
+    ------
+    HardwareError
+        No such profile.
+    """
+    one = isinstance(hardware, str) or not isinstance(hardware, Sequence)
+    named: Any = [hardware] if one else hardware
+    return [load_hardware(item) if isinstance(item, str) else item for item in named]
 
 
 def hardware_rows(

@@ -1,4 +1,4 @@
-"""What a hardware profile may say: every key with its kind, unit, limits and meaning.
+"""What a hardware profile may say: every key with its kind, unit, limits and meaning; its names.
 
 The loader checks against these tables, ``docs/hardware.md`` explains them and
 the tests walk over them, so that a key exists in one place only.
@@ -7,10 +7,25 @@ the tests walk over them, so that a key exists in one place only.
 from __future__ import annotations
 
 import math
+import os
+import re
 from dataclasses import dataclass
 from typing import Literal
 
 from perfmodel.base.precisions import MATRIX_RATES
+
+
+def normalise(name: str) -> str:
+    """Return a name in lower case with ``-`` for every run of spaces, ``_`` and ``-``."""
+    return re.sub(r"[\s_\-]+", "-", name.strip().lower()).strip("-")
+
+
+def is_path(name: str | os.PathLike[str]) -> bool:
+    """Return whether a profile is named by its file: it ends in ``.toml`` or has a separator."""
+    if not isinstance(name, str):
+        return True
+    return name.endswith(".toml") or "/" in name or os.sep in name
+
 
 Kind = Literal["text", "count", "number", "flag"]
 Scalar = float | int | str | bool

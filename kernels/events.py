@@ -2,7 +2,8 @@
 
 Of events at one time the one made first goes first, and of those the one scheduled first.
 A calendar is one table of ``room + 1`` rows; its times are whole numbers or not, as the table
-is. Row 0 counts and is 0 at first, the heap begins at row 1.
+is. Row 0 counts and is 0 at first, the heap begins at row 1. Where only numbers wait, `push` and
+`remove` keep them in a plain array.
 """
 
 from __future__ import annotations
@@ -108,3 +109,31 @@ def _before(calendar, first, second):
     if calendar[first, MADE] != calendar[second, MADE]:
         return calendar[first, MADE] < calendar[second, MADE]
     return calendar[first, NUMBER] < calendar[second, NUMBER]
+
+
+@jit_lean
+def push(heap, size, entry):
+    """Add a number to a heap of `size` numbers, the smallest first."""
+    at = size
+    while at > 0 and heap[(at - 1) >> 1] > entry:
+        heap[at] = heap[(at - 1) >> 1]
+        at = (at - 1) >> 1
+    heap[at] = entry
+
+
+@jit_lean
+def remove(heap, size, at):
+    """Remove the number at a place of a heap of `size` numbers."""
+    entry = heap[size - 1]
+    while at > 0 and heap[(at - 1) >> 1] > entry:
+        heap[at] = heap[(at - 1) >> 1]
+        at = (at - 1) >> 1
+    while 2 * at + 1 < size - 1:
+        child = 2 * at + 1
+        if child + 1 < size - 1 and heap[child + 1] < heap[child]:
+            child += 1
+        if heap[child] >= entry:
+            break
+        heap[at] = heap[child]
+        at = child
+    heap[at] = entry

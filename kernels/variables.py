@@ -279,6 +279,15 @@ COSTS: Mapping[str, Variable] = {v.name: v for v in COST_VARIABLES}
 """What `perfmodel.store.cost.add_cost` adds; the others are there always."""
 
 TIME_COMPONENTS = parts_of("step_time", STEP_VARIABLES)
+OPERATION_COMPONENTS = (
+    "forward_time",
+    "backward_time",
+    "recompute_time",
+    "tensor_parallel_exposed",
+    "context_parallel_exposed",
+    "expert_parallel_exposed",
+)
+"""Those to which operations add."""
 HOST_MEMORY: Mapping[str, str] = {
     "memory_host": "memory_capacity",
     "memory_nvme": "nvme_capacity",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from perfmodel._version import __version__ as __version__
+from perfmodel.base.version import __version__ as __version__
 
 # Names are looked up on first use, so that importing the package stays fast. Where each is stands
 # in the stub beside this file, which type checkers read.

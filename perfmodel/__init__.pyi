@@ -1,6 +1,5 @@
 """What `import perfmodel` offers; `__init__.py` reads this file for where each name is."""
 
-from perfmodel._version import __version__ as __version__
 from perfmodel.analysis.projection import (
     explain as explain,
 )
@@ -9,7 +8,9 @@ from perfmodel.analysis.projection import (
 )
 from perfmodel.analysis.sensitivity import sensitivity as sensitivity
 from perfmodel.base.errors import PerfModelError as PerfModelError
+from perfmodel.base.version import __version__ as __version__
 from perfmodel.compute.attention import attention_times as attention_times
+from perfmodel.compute.collectives import collective_times as collective_times
 from perfmodel.compute.gemm import gemm_times as gemm_times
 from perfmodel.compute.moe import moe_times as moe_times
 from perfmodel.compute.stream import stream_times as stream_times
@@ -34,13 +35,10 @@ from perfmodel.model.presets import (
 from perfmodel.model.presets import (
     load_model as load_model,
 )
-from perfmodel.network.collectives import collective_times as collective_times
-from perfmodel.report.build import write_report as write_report
+from perfmodel.report.document import write_report as write_report
 from perfmodel.report.plots.kinds import plot as plot
 from perfmodel.report.timelines.serving import serving_timeline as serving_timeline
 from perfmodel.report.timelines.step import step_timeline as step_timeline
-from perfmodel.searches.search import search as search
-from perfmodel.searches.size import size_deployment as size_deployment
 from perfmodel.serving.enumerate import (
     load_grid as load_grid,
 )
@@ -70,9 +68,11 @@ from perfmodel.strategy.enumerate import (
 from perfmodel.strategy.enumerate import (
     strategy_grid as strategy_grid,
 )
-from perfmodel.sweeps.kept import sweep as sweep
+from perfmodel.sweeps.search import search as search
 from perfmodel.sweeps.serving import serve as serve
+from perfmodel.sweeps.several import sweep as sweep
 from perfmodel.sweeps.several import sweep_several as sweep_several
+from perfmodel.sweeps.size import size_deployment as size_deployment
 from perfmodel.wafer.mappings import wafer_grid as wafer_grid
 from perfmodel.wafer.project import project_wafer as project_wafer
 from perfmodel.workloads.convert.opening import open_traces as open_traces

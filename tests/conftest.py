@@ -32,13 +32,14 @@ from perfmodel.model.build import dense_model, moe_model
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows
-from perfmodel.strategy.rules import VALID
-from perfmodel.training.project import Workload, project_grid
+from perfmodel.strategy.grid import VALID
+from perfmodel.training.project import project_grid
+from perfmodel.training.workload import Workload
 from tests import data
 from tests.wings import CORE, WINGS, wing_of
 
 if TYPE_CHECKING:
-    from perfmodel.base.workers import Workers
+    from perfmodel.sweeps.workers import Workers
 
 # No deadline: the first example may compile a kernel. The same examples on every run.
 settings.register_profile("perfmodel", deadline=None, derandomize=True)
@@ -127,7 +128,7 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
 def two_workers() -> Iterator[Workers]:
     """Two processes, for all tests: a cluster takes seconds to start."""
     pytest.importorskip("distributed", reason="Dask (the extra 'dask') is not installed")
-    from perfmodel.base.workers import local_workers
+    from perfmodel.sweeps.workers import local_workers
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))  # what tests send

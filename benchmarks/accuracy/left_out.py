@@ -3,7 +3,7 @@
     python benchmarks/accuracy/left_out.py DATA [--device NAME …] [--rows NAME …] [--write] [--json]
 
 DATA is the folder with ``measured/``. Each measured device is left out in turn: what was fitted to
-it comes from its relatives by the rules of `perfmodel.hwprofiles.transfer`, from its instruction
+it comes from its relatives by the rules of `perfmodel.hwprofiles.trust`, from its instruction
 class where another one of it is measured, else from the classes beside it. What its libraries do
 stays, as that is public. Nothing is fitted. ``--write`` puts the spread of what was left out,
 by kernel class and by whether a class mate was there, into ``hwprofiles/trust.toml``.
@@ -27,8 +27,7 @@ from perfmodel.base.files import atomic_path
 from perfmodel.hwprofiles.constants import known
 from perfmodel.hwprofiles.family import Family, load_family
 from perfmodel.hwprofiles.loader import relatives
-from perfmodel.hwprofiles.transfer import HANDED, Handed, handed, measured_value
-from perfmodel.hwprofiles.trust import FILE, quoted
+from perfmodel.hwprofiles.trust import FILE, HANDED, Handed, handed, measured_value, quoted
 from perfmodel.measured.calibrate import Calibration, judge_family
 from perfmodel.measured.problem import MeasuredTable, calibrated_kind
 

@@ -33,7 +33,7 @@ from perfmodel.model.config import model_from_config
 from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows
-from perfmodel.training.stage_memory import StageMemory, stage_memories
+from perfmodel.training.stages import StageMemory, stage_memories
 
 NAMES = {
     "median_absolute_error": "median",

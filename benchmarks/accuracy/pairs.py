@@ -36,7 +36,7 @@ from perfmodel.hwprofiles import load_hardware
 from perfmodel.measured.compare import compare_file, error_statistics
 from perfmodel.store.results import best
 from perfmodel.strategy.enumerate import strategy_grid
-from perfmodel.sweeps.kept import sweep
+from perfmodel.sweeps.several import sweep
 
 PAIRS = Path(__file__).resolve().parents[1] / "published_pairs.csv"
 LIMIT = 0.10

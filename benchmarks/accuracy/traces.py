@@ -32,11 +32,10 @@ from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import FRAMEWORKS
 from perfmodel.strategy.enumerate import strategies_from_rows
-from perfmodel.strategy.grid import StrategyGrid
-from perfmodel.strategy.rules import STATUS_REASONS, VALID
-from perfmodel.sweeps.kept import sweep
-from perfmodel.workloads.export.chakra import projected_traces
-from perfmodel.workloads.export.groups import rank_groups
+from perfmodel.strategy.grid import VALID, StrategyGrid
+from perfmodel.strategy.rules import STATUS_REASONS
+from perfmodel.sweeps.several import sweep
+from perfmodel.workloads.export.chakra import projected_traces, rank_groups
 from perfmodel.workloads.export.types import ProjectedOperation, ProjectedWorkload
 from perfmodel.workloads.export.workload import projected_workload
 from perfmodel.workloads.simulation.hardware_costs import HardwareCosts

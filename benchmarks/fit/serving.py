@@ -35,13 +35,13 @@ from perfmodel.measured.kinds.serving import distinct
 from perfmodel.measured.rows import Skip
 from perfmodel.measured.serving_rows import CLOSED, ServedCase, case_of, measured_value
 from perfmodel.serving.enumerate import deployments_from_rows
-from perfmodel.serving.fields import LOAD_FIELD_BY_NAME
 from perfmodel.serving.grid import LoadGrid
 from perfmodel.serving.memory import deployment_memory
 from perfmodel.serving.pass_table import MIXER_LAUNCHES, pass_tables
 from perfmodel.serving.project import deployment_columns
 from perfmodel.software.engine import Engine
 from perfmodel.strategy.grid import columns_from_rows
+from perfmodel.strategy.served_fields import LOAD_FIELD_BY_NAME
 
 LIMITS = {
     "operation_time": (1e-5, 1.5e-4),

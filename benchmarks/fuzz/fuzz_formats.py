@@ -48,21 +48,21 @@ BETWEEN = b"\n-- next file --\n"
 READERS = {
     "chakra": ("workloads.formats.chakra.files", "read_trace", ".0.et"),
     "chakra-json": ("workloads.formats.chakra.files", "read_trace", ".0.json"),
-    "communicator-groups": ("workloads.formats.chakra.groups", "read_groups", ".json"),
-    "astra-text": ("workloads.formats.astra_text.text", "read_astra_text", ".txt"),
-    "astra-network": ("workloads.formats.astra_text.network", "read_native_network", ".json"),
-    "astra-system": ("workloads.formats.astra_text.system", "read_native_system", ".txt"),
-    "aicb-text": ("workloads.formats.aicb.text", "read_aicb_text", ".txt"),
-    "aicb-csv": ("workloads.formats.aicb.csv", "read_aicb_csv", ".csv"),
-    "vidur-csv": ("workloads.formats.aicb.vidur", "read_vidur_csv", ".csv"),
-    "aiob": ("workloads.formats.aicb.aiob", "read_aiob", ".txt"),
+    "communicator-groups": ("workloads.formats.chakra.json", "read_groups", ".json"),
+    "astra-text": ("workloads.formats.astra_text", "read_astra_text", ".txt"),
+    "astra-network": ("workloads.formats.astra_text_machine", "read_native_network", ".json"),
+    "astra-system": ("workloads.formats.astra_text_machine", "read_native_system", ".txt"),
+    "aicb-text": ("workloads.formats.aicb_text", "read_aicb_text", ".txt"),
+    "aicb-csv": ("workloads.formats.aicb_tables", "read_aicb_csv", ".csv"),
+    "vidur-csv": ("workloads.formats.aicb_tables", "read_vidur_csv", ".csv"),
+    "aiob": ("workloads.formats.aiob", "read_aiob", ".txt"),
     "flexflow": ("workloads.formats.flexflow", "read_flexflow", ".graph"),
-    "requests-csv": ("serving.request_file", "read_requests", ".csv"),
-    "requests-json": ("serving.request_file", "read_requests", ".jsonl"),
+    "requests-csv": ("serving.requests", "read_requests", ".csv"),
+    "requests-json": ("serving.requests", "read_requests", ".jsonl"),
     "schedule-csv": ("strategy.schedule_file", "read_schedule", ".csv"),
     "schedule-json": ("strategy.schedule_file", "read_schedule", ".json"),
-    "pytorch-host": ("workloads.formats.pytorch.host", "read_host_trace", ".json"),
-    "kineto": ("workloads.formats.pytorch.kineto", "read_kineto", ".json"),
+    "pytorch-host": ("workloads.formats.pytorch_host", "read_host_trace", ".json"),
+    "kineto": ("workloads.formats.pytorch_kineto", "read_kineto", ".json"),
     "wafer-graph": ("wafer.generator_files", "read_node_graph", ".csv"),
     "wafer-nodes": ("wafer.generator_files", "read_node_table", ".csv"),
     "wafer-system": ("wafer.generator_files", "read_systems", ".json"),
@@ -330,8 +330,8 @@ deepspeed --num_nodes 2 --num_gpus 8 pretrain_gpt.py --deepspeed_config=c.json -
 
 def chakra_example() -> bytes:
     """Return a trace file with every column and kinds of every sort."""
-    from perfmodel.workloads.formats.chakra.messages import serialise
     from perfmodel.workloads.formats.chakra.schema import IO_INFO, NODE_INPUTS, Attribute
+    from perfmodel.workloads.formats.chakra.writing import serialise
     from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, METADATA, SEND, TraceBuilder
 
     builder = TraceBuilder()
@@ -351,7 +351,7 @@ def message_examples() -> list[bytes]:
     As protobuf and as JSON, whose mutants are more often traces.
     """
     from perfmodel.workloads.formats.chakra.json import json_text
-    from perfmodel.workloads.formats.chakra.messages import serialise
+    from perfmodel.workloads.formats.chakra.writing import serialise
     from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder
 
     traces = []
@@ -400,8 +400,7 @@ def handler(kind: str, folder: Path) -> Callable[[bytes], None]:
 
 def _open(path: Path) -> None:
     """Read a file of any kind as traces, and add up what they hold."""
-    from perfmodel.workloads.convert.opening import open_traces
-    from perfmodel.workloads.convert.recognise import ASTRA_TEXT, workload_kind
+    from perfmodel.workloads.convert.opening import ASTRA_TEXT, open_traces, workload_kind
     from perfmodel.workloads.convert.summary import traces_summary
 
     devices = DEVICES if workload_kind(path) == ASTRA_TEXT else None
@@ -444,18 +443,11 @@ def fuzz(kind: str, arguments: list[str], folder: Path) -> None:
         ]
     ):
         read = handler(kind, folder)
-        for module in (
-            "chakra.json",
-            "flexflow",
-            "pytorch.kineto",
-            "pytorch.host",
-            "astra_text.text",
-        ):
-            importlib.import_module(
-                f"perfmodel.workloads.formats.{module}"
-            )  # readers import them late
-        for module in ("opening", "flexflow", "pytorch", "astra_text", "summary"):
-            importlib.import_module(f"perfmodel.workloads.convert.{module}")
+        formats = ("chakra.json", "flexflow", "pytorch_kineto", "pytorch_host", "astra_text")
+        modules = [f"formats.{name}" for name in formats]
+        modules += [f"convert.{name}" for name in ("opening", "pytorch", "astra_text", "summary")]
+        for module in modules:
+            importlib.import_module(f"perfmodel.workloads.{module}")  # readers import them late
 
     corpus = folder / "corpus"
     corpus.mkdir()

@@ -17,9 +17,13 @@ from parity_kinds.rows import error_statistics
 
 from perfmodel.base.errors import PerfModelError
 from perfmodel.measured.rows import MeasuredRow, read_rows
-from perfmodel.workloads.formats.aicb.aiob import AiobFile, read_aiob
-from perfmodel.workloads.twins.aicb.arguments import AicbArguments, parse_arguments
-from perfmodel.workloads.twins.aicb.generate import file_name, generate
+from perfmodel.workloads.formats.aiob import AiobFile, read_aiob
+from perfmodel.workloads.twins.aicb.arguments import (
+    AicbArguments,
+    file_name,
+    generate,
+    parse_arguments,
+)
 
 COLUMNS = ("file", "id", "original_name", "command", "rc", "error")
 

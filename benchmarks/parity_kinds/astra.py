@@ -12,8 +12,7 @@ from parity_kinds.rows import group_table, grouped, read_rows, worst_and_median
 from perfmodel.base.errors import FormatError, HardwareError, did_you_mean
 from perfmodel.workloads.twins.astra.collective import (
     AstraNetwork,
-    CollectiveTime,
-    simulate_collective,
+    simulate_collectives,
     uniform_system,
 )
 
@@ -100,22 +99,20 @@ def outcome(cells: dict[str, str], where: str) -> Outcome:
     """Simulate one row and compare it with the reference run."""
     if cells["sim_ns"] == "ASSERT_FAIL":
         return Outcome(cells, reason=FAILED)
-    reference = CollectiveTime(
-        number(cells, "sim_ns", where, int), number(cells, "sim_min_rank_ns", where, int)
-    )
+    slowest, fastest = (number(cells, name, where, int) for name in ("sim_ns", "sim_min_rank_ns"))
     try:
         ours = simulate(cells, where)
     except HardwareError as error:
         return Outcome(cells, reason=str(error))
     return Outcome(
         cells,
-        relative(ours.slowest_nanoseconds, reference.slowest_nanoseconds),
-        relative(ours.fastest_nanoseconds, reference.fastest_nanoseconds),
+        relative(ours[0], slowest),
+        relative(ours[1], fastest),
     )
 
 
-def simulate(cells: dict[str, str], where: str) -> CollectiveTime:
-    """Run the collective that a row describes."""
+def simulate(cells: dict[str, str], where: str) -> tuple[int, int]:
+    """Return when the slowest and the fastest member of a row's collective are done [ns]."""
     network = AstraNetwork(
         topology=tuple(cells["topology"].split("|")),
         npus_count=numbers(cells, "npus", where, int),
@@ -130,13 +127,14 @@ def simulate(cells: dict[str, str], where: str) -> CollectiveTime:
         collective_optimization=cells["opt"],
         local_memory_bandwidth_gb_per_second=number(cells, "local_mem_bw", where, float),
     )
-    return simulate_collective(
+    times = simulate_collectives(
         network,
         system,
         chosen(cells, "coll", COLLECTIVES, where),
-        number(cells, "size_B", where, int),
+        [number(cells, "size_B", where, int)],
         engine=chosen(cells, "backend", ENGINES, where),
     )
+    return int(times[0, 0]), int(times[0, 1])
 
 
 def relative(ours: int, reference: int) -> float:

@@ -21,23 +21,23 @@ from typing import Any
 from parity_kinds.rows import Row, group_table, grouped, read_rows, worst_and_median
 
 from perfmodel.base.errors import DataError, FormatError, PerfModelError
-from perfmodel.workloads.convert.opening import open_traces
-from perfmodel.workloads.convert.recognise import workload_kind
-from perfmodel.workloads.formats.astra.network import read_network, read_system
+from perfmodel.workloads.convert.opening import open_traces, workload_kind
+from perfmodel.workloads.formats.astra_files import read_network, read_system
 from perfmodel.workloads.simulation.result import Simulation
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import TraceSet
 from perfmodel.workloads.twins.astra.costs import AstraCosts
-from perfmodel.workloads.twins.astra.endings import (
+from perfmodel.workloads.twins.astra.stops import find_stops
+from perfmodel.workloads.twins.astra.versions import (
     ALL_FIGURES,
     NO_FIGURES,
+    SIMULATOR,
     WALL_TIME,
     Ending,
     Stop,
+    astra_version,
     expected_end,
 )
-from perfmodel.workloads.twins.astra.stops import find_stops
-from perfmodel.workloads.twins.astra.versions import SIMULATOR, astra_version
 
 RUNS = "real_runs.csv"
 PACKED = "traces.tar.xz"

@@ -18,9 +18,8 @@ from parity_kinds.astra_text_converted import compare_converted
 from parity_kinds.rows import group_table, grouped, worst_and_median
 
 from perfmodel.base.errors import FormatError, PerfModelError
-from perfmodel.workloads.formats.astra_text.network import NativeNetwork
-from perfmodel.workloads.formats.astra_text.system import NativeSystem
-from perfmodel.workloads.formats.astra_text.text import AstraTextWorkload, read_astra_text
+from perfmodel.workloads.formats.astra_text import AstraTextWorkload, read_astra_text
+from perfmodel.workloads.formats.astra_text_machine import NativeNetwork, NativeSystem
 from perfmodel.workloads.twins.astra_text.native import NativeResult, run_native
 
 FILES = {"native_runs.csv": "native_layers.csv", "native_extra.csv": "native_extra_layers.csv"}

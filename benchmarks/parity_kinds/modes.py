@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.errors import FormatError, PerfModelError
-from perfmodel.workloads.formats.astra_text.network import NativeNetwork
-from perfmodel.workloads.formats.astra_text.system import NativeSystem
+from perfmodel.workloads.formats.astra_text_machine import NativeNetwork, NativeSystem
 from perfmodel.workloads.twins.astra_text.comparison import ModeComparison, compare_modes
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

@@ -24,8 +24,7 @@ from perfmodel.base.errors import FormatError, StrategyError
 from perfmodel.base.files import json_object, read_unpacked, shortened
 from perfmodel.kernels.work import kernel_work
 from perfmodel.launch.torchtitan import NAMES
-from perfmodel.strategy.pipelines import Pipeline, named_pipeline
-from perfmodel.strategy.schedule_file import schedule_rows
+from perfmodel.strategy.pipelines import Pipeline, named_pipeline, schedule_rows
 
 SCHEDULES = {theirs: ours for ours, theirs in NAMES.items()}
 """PyTorch's names, and ours."""

@@ -21,7 +21,7 @@ from parity_kinds.rows import error_statistics
 
 from perfmodel.base.errors import DataError, PerfModelError
 from perfmodel.measured.rows import MeasuredRow, read_rows
-from perfmodel.workloads.formats.aicb.text import AicbWorkload, read_aicb_text
+from perfmodel.workloads.formats.aicb_text import AicbWorkload, read_aicb_text
 from perfmodel.workloads.twins.simai.bandwidth import SimaiSystem
 from perfmodel.workloads.twins.simai.step import SimaiOverlap, SimaiResult, simulate
 

@@ -34,7 +34,7 @@ from parity_kinds.rows import error_statistics
 
 from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.measured.rows import MeasuredRow, read_rows
-from perfmodel.workloads.formats.astra.network import read_network, read_system
+from perfmodel.workloads.formats.astra_files import read_network, read_system
 from perfmodel.workloads.formats.chakra.files import read_traces
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import Trace, TraceSet

@@ -23,14 +23,16 @@ from parity_kinds.wse_cores import core_groups
 
 from perfmodel.base.errors import DataError, FormatError, PerfModelError
 from perfmodel.base.files import read_json, read_unpacked
-from perfmodel.compute.routing_counts import read_counts
 from perfmodel.model.config import read_config
-from perfmodel.wafer.cores.routing import RoutedTokens
+from perfmodel.model.routing import read_counts
+from perfmodel.model.spec import ModelSpec
 from perfmodel.wafer.generator_files import format_node_graph, format_node_table, read_systems
+from perfmodel.wafer.routing import RoutedTokens
+from perfmodel.wafer.setting import LM_HEAD
 from perfmodel.wafer.system import WaferSystem
 from perfmodel.wafer.twin.cores import layer_of
 from perfmodel.wafer.twin.routing import GeneratorRouting
-from perfmodel.wafer.twin.setting import LM_HEAD, GeneratorModel, Iteration, generator_model
+from perfmodel.wafer.twin.setting import Iteration, element_bytes
 from perfmodel.wafer.twin.tree import footprints, iteration_rows
 
 CONFIGURATIONS, NODES = "ref_configs.csv", "ref_nodes.csv.gz"
@@ -143,8 +145,8 @@ def compare(path: Path) -> dict[str, Any]:
 
 
 @cache
-def _model(file: Path) -> GeneratorModel:
-    return generator_model(read_config(file))
+def _model(file: Path) -> ModelSpec:
+    return read_config(file)
 
 
 def _iteration(path: Path, where: str, row: Mapping[str, str]) -> Iteration:
@@ -162,15 +164,16 @@ def _iteration(path: Path, where: str, row: Mapping[str, str]) -> Iteration:
         node_grid=(1, numbers["num_nodes"]),
         expert_exchange=row["moe_comm"],
     )
-    prefill = row["phase"] == "prefill"
     return Iteration(
         model,
         system,
+        row["phase"],
         numbers["bsz"],
-        numbers["prefill_len"] if prefill else 1 + speculated,
-        0 if prefill else numbers["prefill_len"] + numbers["decode_iter"],
-        row["dtype"],
-        model.layer_names(row["layers"]),
+        numbers["prefill_len"],
+        speculated,
+        *element_bytes(row["dtype"]),
+        step=numbers["decode_iter"],
+        layers=() if row["layers"] == "all" else tuple(row["layers"].split(",")),
     )
 
 
@@ -191,8 +194,8 @@ def _configurations(
             routed = None
             if name in routings:
                 experts = routings[name].transpose(1, 2, 0)[None].astype(np.int64)
-                routed = RoutedTokens(np.ascontiguousarray(experts), iteration.model.experts)
-            elif any(map(iteration.model.has_experts, iteration.layers)):
+                routed = RoutedTokens(np.ascontiguousarray(experts), iteration.moe.experts)
+            elif iteration.routes:
                 workload = row["expert_workload_model"]
                 drawn = GeneratorRouting({0: iteration}, WORKLOADS.get(workload, workload))
                 routed = drawn(0)
@@ -315,7 +318,7 @@ def _tree_setting(path: Path, name: str) -> tuple[dict[int, Iteration], Generato
     system = SMALL if small else read_systems(path / "configs/system.json")["decode"]
     batch, prompt = (8, 1024) if small else (1024, 2048)
     iterations = {
-        step: Iteration(model, system, batch, 1, prompt + step, "fp16", ("decode10",))
+        step: Iteration(model, system, "decode", batch, prompt, step=step, layers=("decode10",))
         for step in (0, 9)
     }
     counts = np.array(read_counts(path / "bincounts.json"))

@@ -29,7 +29,7 @@ from perfmodel.wafer.cores.instructions import (
     READ,
     WRITE,
 )
-from perfmodel.wafer.cores.routing import RoutedTokens
+from perfmodel.wafer.routing import RoutedTokens
 from perfmodel.wafer.twin.cores import CoreMapping, NodePieces
 from perfmodel.wafer.twin.setting import Iteration
 from perfmodel.wafer.twin.tree import iteration_rows

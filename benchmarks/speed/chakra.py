@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.kernels._jit import compile_kernels
-from perfmodel.workloads.formats.chakra.messages import parse_messages, serialise
+from perfmodel.workloads.formats.chakra.writing import parse_messages, serialise
 from perfmodel.workloads.trace import Trace
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

@@ -20,9 +20,9 @@ from collections.abc import Callable
 import numpy as np
 
 from perfmodel.base.collectives import ALGORITHMS, COLLECTIVES, PROTOCOLS
+from perfmodel.compute.network import network_table
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.kernels._jit import compile_kernels
-from perfmodel.network.table import network_table
 
 CHOSEN = "what the library chooses"
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")

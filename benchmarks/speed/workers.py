@@ -41,7 +41,7 @@ def swept(workers: Any, small: bool, runs: Path) -> int:
     from perfmodel import load_hardware, load_model
     from perfmodel.software.framework import load_framework
     from perfmodel.sweeps.blocks import block_sweep
-    from perfmodel.sweeps.stored import StoredSweep, run_here, run_on
+    from perfmodel.sweeps.stored import StoredSweep
 
     batches = [BATCH * (i + 1) for i in range(1 if small else 120)]
     axes = {**AXES, **(FEW if small else {})}
@@ -54,7 +54,7 @@ def swept(workers: Any, small: bool, runs: Path) -> int:
         threads=1,
     )
     with StoredSweep(asked, None, 5).opened(False) as work:
-        work.run(run_here if workers is None else run_on(workers))
+        work.run(workers)
     return asked.count
 
 
@@ -129,7 +129,7 @@ def cpu_seconds() -> float:
 
 def line(kind: str, count: int, small: bool, runs: Path) -> dict[str, Any]:
     """Do the work on so many workers, and return what it took."""
-    from perfmodel.base.workers import local_workers
+    from perfmodel.sweeps.workers import local_workers
 
     began = time.perf_counter()
     with local_workers(count) if count else contextlib.nullcontext() as workers:

@@ -10,25 +10,17 @@ from typing import Any
 import click
 
 from perfmodel.base.wings import contributions
-from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
-from perfmodel.cli.shared import completions, options
+from perfmodel.cli.group import EXIT_NOTHING_FITS
+from perfmodel.cli.shared import options
 from perfmodel.cli.shared.costs import cost_options, costs_header, print_costs, with_costs
+from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import heading, print_json
 from perfmodel.kernels.variables import RATE
 
 
-@click.command("best", cls=Command, short_help="Rank a sweep, or served models.")
+@click.command("best", **page("core", "best", "Rank a sweep, or served models."))
 @click.argument("file", metavar="FILE", type=click.Path())
-@options.options_of("core.best", "top")
-@options.option(
-    "--by",
-    section="Selection",
-    metavar="VAR",
-    shell_complete=completions.complete_variables,
-    help="Variable to rank by: rates and utilisations largest first, the rest smallest first.  "
-    f"[default: {RATE}]",
-)
-@options.options_of("core.best", "where", "pareto", "all")
+@options.options_of("core.best", "top", "by", "where", "pareto", "all")
 @options.safe_option
 @cost_options
 @options.json_option
@@ -46,31 +38,7 @@ def best_command(
     costs: Mapping[str, Any],
     as_json: bool,
 ) -> None:
-    """Rank the strategies of a sweep, or the operating points of a served model.
-
-    FILE is what 'perfmodel sweep', 'perfmodel serve' or 'perfmodel wafer' wrote with -o. What
-    does not fit in memory is left out.
-
-    \b
-    Examples:
-      perfmodel best sweep.nc
-      perfmodel best sweep.nc --top 20 --by step_time --where 'tensor_parallel <= 8'
-      perfmodel best sweep.nc --where 'recompute == "none" and pp > 1'
-      perfmodel best sweep.nc --where 'hardware == "dgx-b200" and memory_total < 100e9'
-      perfmodel best sweep.nc --pareto step_time,memory_total
-      perfmodel best sweep.nc --all --by memory_total --json
-      perfmodel best sweep.nc --by training_cost --tokens 15e12 --price h100=2.5,b200=4
-      perfmodel best sweep.nc --by cost_per_token --where 'energy_per_token < 2' --goodput
-      perfmodel best serve.nc --by tpot --where 'ttft_p95 < 2 and devices <= 8'
-      perfmodel best serve.nc --where 'ttft_p95 < 2' \\
-          --pareto tokens_per_second_per_device,tokens_per_second_per_user
-
-    In filters of served models ttft, tpot and itl are means, ttft_p95 and the like percentiles.
-    Units in filters are SI: seconds, bytes, 1/s; utilisations are fractions (0.5).
-
-    Exit codes: 0 done, 1 failure, 2 wrong input, 3 no strategy fits and passes the
-    filter.
-    """
+    """Rank the strategies of a sweep, or the operating points of a served model."""
     if pareto is not None and by is not None:
         raise click.UsageError("--pareto and --by exclude each other")
     from perfmodel.store import results

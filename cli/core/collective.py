@@ -12,10 +12,11 @@ from click.core import ParameterSource
 
 from perfmodel.base.units import format_si, format_size, format_time
 from perfmodel.base.wings import wing_module
-from perfmodel.cli.core.kernel.output import output_options, run_grid, show_grid
-from perfmodel.cli.group import Command
+from perfmodel.cli.core.kernel import NUMBER, output_options, run_grid, show_grid
 from perfmodel.cli.shared import options
+from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import say, table
+from perfmodel.cli.shared.tables import as_written
 from perfmodel.cli.shared.types import Words
 
 if TYPE_CHECKING:
@@ -36,12 +37,12 @@ HEADINGS = {
 AXIS_HEADINGS = {"algorithm": "asked algorithm", "protocol": "asked protocol"}
 
 
-@click.command("collective", cls=Command, short_help="Time collectives.")
+@click.command("collective", **page("core", "collective", "Time collectives."))
 @click.argument("collective", metavar="COLLECTIVE,…", type=Words())
 @options.options_of(
     "core.collective", "size", "members", "members_per_node", "stride", "algorithm", "protocol"
 )
-@options.several_hardware_option(section=options.HARDWARE, required=False)
+@options.options_of("shared.common", "several_hardware", section=options.HARDWARE)
 @options.set_option
 @options.sweep_option
 @options.options_of("core.collective", "astra_network", "astra_system")
@@ -67,33 +68,7 @@ def collective_command(
     shown: int,
     as_json: bool,
 ) -> None:
-    """Time collectives of groups of devices, as NCCL and RCCL run them.
-
-    COLLECTIVE is one or a list of: all_reduce, all_gather, reduce_scatter, all_to_all,
-    broadcast, point_to_point, multicast, gather, scatter. The table has the time, algbw
-    (size over time) and busbw (what a link would need) in the convention of nccl-tests, and
-    the algorithm and protocol. What an algorithm cannot do is shown with the reason.
-
-    Axes take lists (2,4,8) and ranges: 2:64:x2 (powers of two), 8:64:8 (8 values, evenly
-    spaced), 1KiB:1GiB:21:log. Several axes make every combination.
-
-    \b
-    Examples:
-      perfmodel collective all_reduce --hardware dgx-h100 --members 8 \\
-          --size 1KiB:1GiB:x4
-      perfmodel collective all_reduce,all_gather --members 2,4,8,16 \\
-          --hardware dgx-h100,mi355x-server --size 1KiB:1GiB:x4 \\
-          -o collectives.nc
-      perfmodel collective all_reduce --hardware dgx-h100 --size 1GB \\
-          --members 64 --members-per-node 1,8 \\
-          --algorithm auto,ring,double_binary_tree
-      perfmodel collective all_to_all --hardware dgx-h100 --size 64MiB \\
-          --members 16 --sweep system.network.1.bandwidth=25e9:100e9:4 --json
-      perfmodel collective all_reduce --size 64MiB --astra-network network.yml \\
-          --astra-system system.json
-
-    Units: s, B and B/s in JSON and netCDF. 1KB is 1000 B, 1KiB is 1024 B.
-    """
+    """Time collectives of groups of devices, as NCCL and RCCL run them."""
     if astra_network is not None or astra_system is not None:
         if astra_network is None or astra_system is None:
             missing = "--astra-network" if astra_network is None else "--astra-system"
@@ -141,8 +116,8 @@ def _run_astra(
     """Time collectives as ASTRA-sim would, and print or write them."""
     from perfmodel.store.files import check_results_path
 
-    formats = wing_module("perfmodel.workloads.formats.astra.network")
-    astra_grid = wing_module("perfmodel.workloads.twins.astra.grids").astra_grid
+    formats = wing_module("perfmodel.workloads.formats.astra_files")
+    astra_grid = wing_module("perfmodel.workloads.twins.datasets").astra_grid
     files = formats.read_network(network), formats.read_system(system)
     if output is not None:
         output = check_results_path(output)
@@ -196,11 +171,7 @@ def _reason(row: Mapping[str, Any]) -> str:
 
 
 def _axis_cell(name: str, value: Any) -> str:
-    if name == "size":
-        return format_size(value)
-    if isinstance(value, float):
-        return f"{value:g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return format_size(value) if name == "size" else as_written(value, NUMBER)
 
 
 def _result_cell(name: str, value: Any) -> str:

@@ -9,42 +9,29 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfmodel.cli.core.project import (
-    load_problem,
+    Projected,
     placement_rows,
     print_title,
-    project_row,
+    projected,
     projection_header,
+    strategy_options,
     suggest_interleaving,
     warn_if_too_large,
 )
-from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.inputs import assumed
-from perfmodel.cli.shared.launch_file import from_option
-from perfmodel.cli.shared.models import tuned_model_option
+from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import heading, print_json, say, share, table
 from perfmodel.kernels.variables import MEMORY_COMPONENTS, TIME_COMPONENTS, VARIABLES
 
 if TYPE_CHECKING:
     from perfmodel.analysis.explain import OperationCost
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.model.build import ModelSpec
-    from perfmodel.software.framework import Framework
-    from perfmodel.strategy.grid import StrategyGrid
 
 PHASES = ("forward", "backward_input", "backward_weight", "recompute")
 
 
-@click.command("explain", cls=Command, short_help="Say where time and memory go, op by op.")
-@from_option
-@tuned_model_option
-@options.hardware_option
-@options.devices_option
-@options.axis_options(single=True)
-@options.stage_layers_option
-@options.schedule_file_option
-@options.set_option
-@options.framework_option
+@click.command("explain", **page("core", "explain", "Say where time and memory go, op by op."))
+@strategy_options
 @options.config_option
 @options.options_of("core.explain", "top")
 @options.options_of("core.explain", "phase", type=click.Choice(PHASES))
@@ -54,67 +41,22 @@ PHASES = ("forward", "backward_input", "backward_weight", "recompute")
 @click.pass_context
 def explain_command(
     ctx: click.Context,
-    model: str,
-    reading: Mapping[str, Any],
-    hardware: str,
-    devices: int,
-    settings: Mapping[str, Any],
-    framework: str | None,
     top: int,
     phase: str | None,
     stages: bool,
     memory: bool,
     as_json: bool,
-    **axes: Any,
+    **stated: Any,
 ) -> None:
-    """Say where the time and the memory of one strategy go, and what bounds each operation.
-
-    Every operation of the slowest pipeline stage, over a whole step, sorted by the time
-    that it adds. 'calls' is how often it runs per step, 'a call' the time of one, 'adds'
-    what all calls add to the step (communication: what compute does not hide), 'rate'
-    what a call achieves, of the device's peak for matrix products. The sums agree with
-    'perfmodel project'; optimizer, pipeline, data-parallel and host times belong to the
-    whole step and stand below the operations. Passes of a served model are explained by
-    'perfmodel serve … --explain'.
-
-    --memory shows when a stage needs most, and of what: the peak is a maximum over moments,
-    for logits, gathered parameters and gradients do not live together.
-
-    \b
-    Bounds:
-      compute   matrix units            memory    device memory
-      l2        second-level cache      latency   launch and fill times
-      softmax   special-function units  cache     last-level cache
-      network   links and switches
-
-    \b
-    Examples:
-      perfmodel explain --model llama-3.1-70b --hardware dgx-h100 --devices 256 \\
-          --tp 8 --pp 4 --micro-batch 1 --global-batch 512 --seq-len 8192
-      perfmodel explain --model mixtral-8x7b --hardware dgx-h100 --devices 64 --ep 8 \\
-          --pp 2 --global-batch 256 --seq-len 4096 --phase backward_input --top 10
-      perfmodel explain --model llama-3.1-8b --hardware dgx-h100 --devices 8 --zero 3 \\
-          --global-batch 8 --seq-len 8192 --framework torchtitan --memory
-
-    Units: as 'perfmodel project'; shapes of matrix products are m×n×k.
-
-    Exit codes: 0 done, 1 failure, 2 wrong input or impossible strategy, 3 the
-    strategy does not fit in memory (the table is printed all the same).
-    """
+    """Say where the time and the memory of one strategy go, and what bounds each operation."""
     from perfmodel.analysis.explain import operation_costs
     from perfmodel.cli.shared.tables import print_placement
     from perfmodel.strategy.mapping import placement
 
-    problem = load_problem(model, reading, hardware, devices, settings, framework, axes)
-    row = project_row(*problem)
-    spec, grid, device, software = problem
-    assumptions = assumed(framework, grid, axes)
-    if stages:
-        _show_pipeline(problem, row, assumptions, as_json)
-        warn_if_too_large(ctx, row, device)
-        return
-    if memory:
-        _explain_memory(problem, row, assumptions, as_json)
+    found = projected(stated)
+    spec, grid, device, software, row, _ = found
+    if stages or memory:
+        (_show_pipeline if stages else _explain_memory)(found, as_json)
         warn_if_too_large(ctx, row, device)
         return
     costs = operation_costs(spec, grid, device, framework=software)
@@ -123,11 +65,10 @@ def explain_command(
     costs.sort(key=lambda cost: -cost.exposed)
     if as_json:
         operations = [_operation(cost, device, row) for cost in costs]
-        header = projection_header(spec, software, devices, assumptions, row)
-        document = header | row | placement_rows(grid, device)
+        document = projection_header(found) | row | placement_rows(grid, device)
         print_json(document | {"operations": operations})
     else:
-        print_title(spec, grid, device, software, row, assumptions)
+        print_title(found)
         _print_operations(costs, top, device, row, whole=phase is None)
         if phase is None:
             print_placement(
@@ -137,57 +78,41 @@ def explain_command(
     warn_if_too_large(ctx, row, device)
 
 
-def _show_pipeline(
-    problem: tuple[ModelSpec, StrategyGrid, Hardware, Framework],
-    row: Mapping[str, Any],
-    assumptions: Mapping[str, Any],
-    as_json: bool,
-) -> None:
-    from perfmodel.cli.shared.pipelines import pipeline_document, print_pipeline
-    from perfmodel.training.project import framework_of_run
-    from perfmodel.training.timeline import pipeline_timeline
+def _show_pipeline(found: Projected, as_json: bool) -> None:
+    from perfmodel.analysis.explain import pipeline_of
+    from perfmodel.cli.shared.tables import print_pipeline
 
-    model, grid, hardware, software = problem
-    found = pipeline_timeline(
-        model, grid, hardware, framework_of_run(software, model, hardware, grid)
-    )
+    pipeline = pipeline_of(*found[:4])
     if as_json:
-        header = projection_header(model, software, grid.devices, assumptions, row)
-        print_json({**header, **row, "pipeline": pipeline_document(found)})
+        print_json({**projection_header(found), **found.row, "pipeline": pipeline.to_json_dict()})
         return
-    print_title(model, grid, hardware, software, row, assumptions)
-    print_pipeline(found, row)
+    print_title(found)
+    print_pipeline(pipeline.stages, pipeline.makespan, found.row)
 
 
-def _explain_memory(
-    problem: tuple[ModelSpec, StrategyGrid, Hardware, Framework],
-    row: Mapping[str, Any],
-    assumptions: Mapping[str, Any],
-    as_json: bool,
-) -> None:
+def _explain_memory(found: Projected, as_json: bool) -> None:
     """Print what every stage holds at every moment, and its components at the peak."""
+    from perfmodel.analysis.explain import memory_moments
     from perfmodel.base.units import format_gib
     from perfmodel.cli.shared.tables import print_memory
-    from perfmodel.training.stage_memory import MOMENTS, stage_memories
 
-    spec, grid, device, software = problem
-    stages = stage_memories(spec, grid, device, software)
+    row = found.row
+    moments, stages = memory_moments(*found[:4])
     if as_json:
-        header = projection_header(spec, software, grid.devices, assumptions, row)
-        found = [
+        held_by = [
             {
                 "first_stage": stage.first,
                 "stages": stage.stages,
                 "moments": [
                     {"moment": moment, **dict(zip(MEMORY_COMPONENTS, held.tolist(), strict=True))}
-                    for moment, held in zip(MOMENTS, stage.held, strict=True)
+                    for moment, held in zip(moments, stage.held, strict=True)
                 ],
             }
             for stage in stages
         ]
-        print_json({**header, **row, "memory": found})
+        print_json({**projection_header(found), **row, "memory": held_by})
         return
-    print_title(spec, grid, device, software, row, assumptions)
+    print_title(found)
     click.echo(heading("Memory of every stage at the moments of a step"))
     names = [f"stage {stage.first}" for stage in stages]
     names = [
@@ -195,7 +120,7 @@ def _explain_memory(
         for name, stage in zip(names, stages, strict=True)
     ]
     lines = []
-    for number, moment in enumerate(MOMENTS):
+    for number, moment in enumerate(moments):
         cells = [
             format_gib(stage.totals[number]) + (" *" if number == stage.totals.argmax() else "")
             for stage in stages
@@ -233,9 +158,9 @@ def _print_operations(
     *,
     whole: bool,
 ) -> None:
-    from perfmodel.analysis.explain import OPERATION_COMPONENTS
     from perfmodel.base.units import counted, format_si, format_time
     from perfmodel.cli.shared.tables import print_memory, step_range
+    from perfmodel.kernels.variables import OPERATION_COMPONENTS
 
     step = row["step_time"]
     headers = ["operation", "phase", "shape", "calls", "a call", "adds", "share", "bound", "rate"]

@@ -8,23 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel._version import __version__
 from perfmodel.base.errors import DataError
-from perfmodel.base.options import refuse_unused
-from perfmodel.cli.group import Command
+from perfmodel.base.fields import refuse_unused
+from perfmodel.base.version import __version__
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import load_rows, load_software, of_hardware
 from perfmodel.cli.shared.launch_file import (
+    SERVERS,
+    SWEPT,
     from_option,
+    given_options,
     habits_of,
+    pick_options,
+    picked_row,
     stated_framework,
     stated_launch,
     stated_model,
 )
 from perfmodel.cli.shared.models import READING, model_option, say_remarks
-from perfmodel.cli.shared.picked import SWEPT, given_options, pick_options, picked_row
+from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import print_json, remark
-from perfmodel.cli.shared.served_launch import SERVERS
 from perfmodel.kernels.variables import RATE
 from perfmodel.launch import MODULES
 from perfmodel.strategy.fields import FIELDS
@@ -41,7 +44,7 @@ STATED = (
 )
 
 
-@click.command("launch", cls=Command, short_help="Write what starts a chosen strategy.")
+@click.command("launch", **page("core", "launch", "Write what starts a chosen strategy."))
 @click.argument("file", metavar="[FILE]", required=False, type=click.Path())
 @options.options_of("core.launch", "for", type=click.Choice([*MODULES, *SERVERS]))
 @pick_options
@@ -70,34 +73,7 @@ def launch_command(
     as_json: bool,
     **problem: Any,
 ) -> None:
-    """Write the arguments or the configuration file that start a strategy.
-
-    The strategy is one of a sweep (FILE is what 'perfmodel sweep -o' wrote), or one that
-    the options name as for 'perfmodel project', or that of another launch file (--from).
-    What the software cannot do is refused, with what it offers instead. 'perfmodel project
-    --from' reads it all again.
-
-    \b
-    Examples:
-      perfmodel launch sweep.nc --for megatron
-      perfmodel launch sweep.nc --pick 3 --by step_time --where 'pp <= 4' --for torchtitan
-      perfmodel launch --model llama-3.1-70b --hardware dgx-h100 --devices 256 --tp 8 --pp 4 \\
-          --global-batch 512 --seq-len 8192 --for megatron -o run.sh
-      perfmodel project --from run.sh --hardware dgx-b200
-
-    \b
-      # A server: what 'perfmodel serve -o serve.nc' found
-      perfmodel launch serve.nc --for vllm --where 'ttft_p95 < 2'
-
-    \b
-      # From one software to another
-      perfmodel launch --from run.sh --for megatron-bridge -o run.yaml
-
-    Data, tokenizer, learning rate and checkpoints are left to you.
-
-    Exit codes: 0 done, 1 failure, 2 wrong input or a strategy that the software cannot run,
-    3 no strategy fits and passes the filter.
-    """
+    """Write the arguments or the configuration file that start a strategy."""
     from perfmodel.base.files import check_writable
     from perfmodel.launch.software import (
         format_launch,
@@ -115,7 +91,7 @@ def launch_command(
         return
     if file is not None:
         refuse_unused(
-            given_options(ctx),
+            given_options(),
             (),
             {"a strategy without a results file": STATED, "a run without one": ("from",)},
             f"this strategy comes from '{file}'",
@@ -123,7 +99,7 @@ def launch_command(
         launch, header = _picked(ctx, file, pick or 1, by or RATE, where, everything)
     else:
         refuse_unused(
-            given_options(ctx), (), {"a results file": SWEPT}, "name one, or leave the option out"
+            given_options(), (), {"a results file": SWEPT}, "name one, or leave the option out"
         )
         launch, header = _stated(ctx, problem, software_preset(software))
     launch, notes = prepared(software, launch)

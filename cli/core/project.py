@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
+from perfmodel.cli.group import EXIT_NOTHING_FITS
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.costs import cost_options, print_cost
 from perfmodel.cli.shared.inputs import (
@@ -24,6 +24,7 @@ from perfmodel.cli.shared.launch_file import (
     stated_model,
 )
 from perfmodel.cli.shared.models import reading_document, say_remarks, tuned_model_option
+from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import (
     detail,
     heading,
@@ -33,6 +34,7 @@ from perfmodel.cli.shared.printing import (
     say,
     strategy_label,
 )
+from perfmodel.strategy.fields import FIELDS
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -41,16 +43,22 @@ if TYPE_CHECKING:
     from perfmodel.strategy.grid import StrategyGrid
 
 
-@click.command("project", cls=Command, short_help="Project one strategy.")
-@from_option
-@tuned_model_option
-@options.hardware_option
-@options.devices_option
-@options.axis_options(single=True)
-@options.stage_layers_option
-@options.schedule_file_option
-@options.set_option
-@options.framework_option
+strategy_options = options.stack(
+    from_option,
+    tuned_model_option,
+    options.hardware_option,
+    options.devices_option,
+    options.axis_options(single=True),
+    options.stage_layers_option,
+    options.schedule_file_option,
+    options.set_option,
+    options.framework_option,
+)
+"""The options that name one strategy on one profile; `load_problem` takes their values."""
+
+
+@click.command("project", **page("core", "project", "Project one strategy."))
+@strategy_options
 @cost_options
 @options.config_option
 @options.safe_option
@@ -58,129 +66,75 @@ if TYPE_CHECKING:
 @options.verbosity_options
 @click.pass_context
 def project_command(
-    ctx: click.Context,
-    model: str,
-    reading: Mapping[str, Any],
-    hardware: str,
-    devices: int,
-    settings: Mapping[str, Any],
-    framework: str | None,
-    costs: Mapping[str, Any],
-    safe: bool,
-    as_json: bool,
-    **axes: Any,
+    ctx: click.Context, costs: Mapping[str, Any], safe: bool, as_json: bool, **stated: Any
 ) -> None:
-    """Project the training step of one strategy: time, throughput, MFU and memory.
-
-    The components of the time add up to the step, those of the memory to the fullest
-    stage. Communication counts where compute does not hide it. '10–90 %' is the range in
-    which four of five measured steps should lie.
-
-    \b
-    Examples:
-      perfmodel project --model llama-3.1-70b --hardware dgx-h100 --devices 256 \\
-          --tp 8 --pp 4 --micro-batch 1 --global-batch 512 --seq-len 8192
-
-    \b
-      # A model of your own, fp8, full recomputation, as JSON
-      perfmodel project --model ./config.json --hardware dgx-h100 --devices 64 --tp 4 \\
-          --global-batch 128 --seq-len 4096 --precision fp8 --recompute full --json
-
-    \b
-      # What if the memory were faster? [B/s]
-      perfmodel project --model llama-3.1-8b --hardware dgx-h100 --devices 8 \\
-          --global-batch 64 --seq-len 8192 --zero 3 --recompute full \\
-          --set device.memory.bandwidth=4.8e12
-
-    \b
-      # Days, device-hours, money and energy of a training, failures included
-      perfmodel project --model llama-3.1-405b --hardware dgx-h100 --devices 16384 \\
-          --tp 8 --pp 16 --vpp 8 --zero 1 --seq-len 8192 --global-batch 2048 \\
-          --tokens 15.6e12 --price 2.5 --goodput
-
-    \b
-      # A run as it is launched: arguments of Megatron-LM, a file of torchtitan, …
-      perfmodel project --from run.sh --hardware dgx-h100
-
-    Units: times in seconds, memory in GiB (bytes with --json), batches in sequences,
-    lengths in tokens. MFU is model FLOPs over the peak at the strategy's precision;
-    both published conventions (causal and full-square attention) are given.
-
-    Exit codes: 0 done, 1 failure, 2 wrong input or impossible strategy, 3 the
-    strategy does not fit in memory (the projection is printed all the same).
-    """
-    problem = load_problem(model, reading, hardware, devices, settings, framework, axes)
-    row = project_row(*problem, costs=costs)
+    """Project the training step of one strategy: time, throughput, MFU and memory."""
+    found = projected(stated, costs)
+    row = found.row
     if safe:
         row["fits"] = row["fits"] and row["memory_high"] <= row["memory_capacity"]
-    spec, grid, device, software = problem
-    assumptions = assumed(framework, grid, axes)
     if as_json:
-        header = projection_header(spec, software, devices, assumptions, row)
-        print_json(header | row | placement_rows(grid, device))
+        print_json(projection_header(found) | row | placement_rows(found.grid, found.hardware))
     else:
-        print_projection(*problem, row, assumptions)
-    suggest_interleaving(spec, grid, row)
-    warn_if_too_large(ctx, row, device)
+        print_projection(found)
+    suggest_interleaving(found.model, found.grid, row)
+    warn_if_too_large(ctx, row, found.hardware)
+
+
+class Projected(NamedTuple):
+    """One strategy on one profile, its results in SI units, and the options that were assumed."""
+
+    model: ModelSpec
+    grid: StrategyGrid
+    hardware: Hardware
+    framework: Framework
+    row: dict[str, Any]
+    assumed: dict[str, Any]
 
 
 def load_problem(
-    model: str,
-    reading: Mapping[str, Any],
-    hardware: str,
-    devices: int,
-    settings: Mapping[str, Any],
-    framework: str | None,
-    axes: Mapping[str, Any],
+    stated: Mapping[str, Any],
 ) -> tuple[ModelSpec, StrategyGrid, Hardware, Framework]:
-    """Load and check everything about one projection, cheapest first."""
+    """Load and check what the values of `strategy_options` name, cheapest first."""
     from perfmodel.base.units import format_si
     from perfmodel.strategy.single import one_strategy
 
-    spec = stated_model(model, reading)
+    spec = stated_model(stated["model"], stated["reading"])
     say_remarks([spec])
     parameters = format_si(float(spec.parameter_count()))
     detail(f"model {spec.name}: {parameters} parameters in {spec.num_layers:,} layers")
-    (device,), _ = load_rows([hardware], of_hardware(settings), {})
-    software = load_software(stated_framework(framework), settings)
-    device.device.peak(axes["precision"] or "bf16")  # refuses one that the device lacks
+    settings = stated["settings"]
+    (device,), _ = load_rows([stated["hardware"]], of_hardware(settings), {})
+    software = load_software(stated_framework(stated["framework"]), settings)
+    device.device.peak(stated["precision"] or "bf16")  # refuses one that the device lacks
     table = click.get_current_context().meta.get(options.SCHEDULE_FILE)
-    grid = one_strategy(spec, devices, axes, habits_of(software), table)
+    axes = {spec.name: stated[spec.name] for spec in FIELDS}
+    grid = one_strategy(spec, stated["devices"], axes, habits_of(software), table)
     return spec, grid, device, software
 
 
-def project_row(
-    model: ModelSpec,
-    grid: StrategyGrid,
-    hardware: Hardware,
-    framework: Framework,
-    *,
-    costs: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Return all results of one strategy, in SI units, with its costs where asked for."""
+def projected(stated: Mapping[str, Any], costs: Mapping[str, Any] | None = None) -> Projected:
+    """Project what the values of `strategy_options` name, with its costs where asked for."""
     from perfmodel.analysis.projection import project_strategy
 
-    return project_strategy(model, grid, hardware, framework, costs)
+    problem = load_problem(stated)
+    row = project_strategy(*problem, costs)
+    return Projected(*problem, row, assumed(stated["framework"], problem[1], stated))
 
 
-def projection_header(
-    model: ModelSpec,
-    framework: Framework,
-    devices: int,
-    assumptions: Mapping[str, Any],
-    row: Mapping[str, Any],
-) -> dict[str, Any]:
+def projection_header(found: Projected) -> dict[str, Any]:
     """Return what the JSON of one projection begins with."""
     from perfmodel.kernels.variables import COSTS, SCHEMA_VERSION, VARIABLES
 
+    units = {name: it.units for name, it in {**VARIABLES, **COSTS}.items() if name in found.row}
     return {
         "schema_version": SCHEMA_VERSION,
-        "model": model.name,
-        "framework": framework.name,
-        **reading_document([model]),
-        "assumed": assumptions,
-        "devices": devices,
-        "units": {name: each.units for name, each in {**VARIABLES, **COSTS}.items() if name in row},
+        "model": found.model.name,
+        "framework": found.framework.name,
+        **reading_document([found.model]),
+        "assumed": found.assumed,
+        "devices": found.grid.devices,
+        "units": units,
     }
 
 
@@ -195,20 +149,14 @@ def placement_rows(grid: StrategyGrid, hardware: Hardware) -> dict[str, Any]:
     return {"placement": groups, "constants_trust": trust_document(hardware)}
 
 
-def print_projection(
-    model: ModelSpec,
-    grid: StrategyGrid,
-    hardware: Hardware,
-    framework: Framework,
-    row: Mapping[str, Any],
-    assumptions: Mapping[str, Any],
-) -> None:
+def print_projection(found: Projected) -> None:
     """Print one projection."""
     from perfmodel.base.units import format_si
     from perfmodel.cli.shared.tables import print_memory, print_placement, print_time
     from perfmodel.strategy.mapping import placement
 
-    print_title(model, grid, hardware, framework, row, assumptions)
+    print_title(found)
+    row, hardware = found.row, found.hardware
     causal, full = row["model_flops_utilization"], row["model_flops_utilization_non_causal"]
     peak = format_si(hardware.device.peak(row["precision"]), "FLOP/s", 4)
     click.echo(f"tokens per second and device  {row['tokens_per_second_per_device']:,.1f}")
@@ -223,33 +171,28 @@ def print_projection(
     click.echo()
     print_memory(row)
     print_cost(row)
-    print_placement(placement(grid, hardware), [level.name for level in hardware.system.network])
+    print_placement(
+        placement(found.grid, hardware), [level.name for level in hardware.system.network]
+    )
 
 
-def print_title(
-    model: ModelSpec,
-    grid: StrategyGrid,
-    hardware: Hardware,
-    framework: Framework,
-    row: Mapping[str, Any],
-    assumptions: Mapping[str, Any],
-) -> None:
+def print_title(found: Projected) -> None:
     """Print what is projected."""
     from perfmodel.base.units import counted
     from perfmodel.hwprofiles.trust import KERNELS, LEVELS
     from perfmodel.sweeps.trust import trust_words
 
-    click.echo(
-        heading(f"{model.name} on {grid.devices:,} × {hardware.device.name} ({row['hardware']})")
-    )
+    row, hardware = found.row, found.hardware
+    devices = f"{found.grid.devices:,} × {hardware.device.name}"
+    click.echo(heading(f"{found.model.name} on {devices} ({row['hardware']})"))
     click.echo(
         f"{counted(row['global_batch_size'], 'sequence')} of "
         f"{counted(row['sequence_length'], 'token')} per step, "
-        f"{row['precision']}, {framework.name}"
+        f"{row['precision']}, {found.framework.name}"
     )
     click.echo(strategy_label(dict(row)))
-    if assumptions:
-        say(assumed_text(assumptions), 9)
+    if found.assumed:
+        say(assumed_text(found.assumed), 9)
     if any(hardware.trust(name) != LEVELS[0] for name in KERNELS):
         say(f"constants {trust_words(hardware)}", 10)
     click.echo()

@@ -8,18 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.base.errors import HardwareError, StrategyError
-from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
+from perfmodel.cli.group import EXIT_NOTHING_FITS
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.models import reading_document
-from perfmodel.cli.shared.nothing import nothing_possible, smaller
+from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import activity, heading, print_json, remark, say
-from perfmodel.cli.shared.spaces import named, space_options, top_option
+from perfmodel.cli.shared.spaces import (
+    lacks_precision,
+    named,
+    nothing_fits,
+    nothing_possible,
+    space_options,
+)
 from perfmodel.kernels.variables import RATE, SEARCHED_BY
 
 if TYPE_CHECKING:
     from perfmodel.model.build import ModelSpec
-    from perfmodel.searches.search import SearchResult
+    from perfmodel.sweeps.search import SearchResult
 
 PROVED = {
     "memory": "need more memory than there is",
@@ -28,66 +33,38 @@ PROVED = {
 }
 
 
-@click.command("search", cls=Command, short_help="Find the best of too many strategies.")
+@click.command("search", **page("core", "search", "Find the best of too many strategies."))
 @space_options
 @options.options_of("core.search", "by", type=click.Choice(SEARCHED_BY), default=RATE)
 @options.options_of("core.search", "seconds")
 @options.results_option("Write the results of the best strategies")
-@top_option("Strategies to find.")
+@options.options_of("shared.common", "top", help="Strategies to find.")
 @options.safe_option
 @options.json_option
 @options.verbosity_options
 @click.pass_context
 def search_command(
     ctx: click.Context,
-    model: list[str],
-    reading: Mapping[str, Any],
-    hardware: list[str],
-    devices: list[int],
-    scaling: str,
-    settings: Mapping[str, Any],
-    swept: Mapping[str, Any],
-    framework: list[str] | None,
     by: str,
     seconds: float | None,
     output: str | None,
     top: int,
     safe: bool,
     as_json: bool,
-    **axes: Any,
+    **stated: Any,
 ) -> None:
-    """Find the best strategies of a space that is too large to be swept, and prove it.
-
-    Axes are those of 'perfmodel sweep', and so are the results: what 'perfmodel best' would rank
-    first of a sweep of the whole space. Strategies are not listed: whole parts of the space are
-    proved to need more memory than there is, or to take longer than the best that are known, by
-    lower bounds of their memory, compute and communication. What is left is projected.
-
-    \b
-    Examples:
-      # Every mapping and way to recompute on several numbers of two devices
-      perfmodel search --model gpt3-175b --hardware h100,b200 --devices 1024,2048,4096 \\
-          --seq-len 2048 --global-batch 1536,3072 --precision bf16,fp8 --mapping all \\
-          --recompute all --recompute-method all --recompute-num-layers 0:96:97
-
-    \b
-      # As good as it gets in a minute, with the proved gap
-      perfmodel search --model llama-3.1-405b --hardware h100 --devices 4096 --seq-len 8192 \\
-          --global-batch 2048 --mapping all --offload-activations 0,0.5,1 --seconds 60 -o best.nc
-
-    Exit codes: 0 done, 1 failure, 2 wrong input, 3 no strategy fits in memory.
-    """
-    from perfmodel.searches.search import search_spaces, searched_problems
+    """Find the best strategies of a space that is too large to be swept, and prove it."""
     from perfmodel.store.files import check_results_path, save_results
+    from perfmodel.sweeps.search import search_spaces, searched_problems
 
-    specs, rows, values, software = named(model, reading, hardware, framework, settings, swept)
+    asked, values = named(stated)
     if output is not None:
         output = check_results_path(output)
-    problems = searched_problems(specs, software, devices, axes, hardware=rows, scaling=scaling)
+    problems = searched_problems(**asked)
     with activity("searching") as tell:
         found = search_spaces(
             problems,
-            rows,
+            asked["hardware"],
             top=top,
             by=by,
             safe=safe,
@@ -96,23 +73,20 @@ def search_command(
             hardware_values=values,
         )
     if not found.possible:
-        raise StrategyError(nothing_possible(specs[0], found.rejected, devices, axes, rows))
+        raise nothing_possible(asked, found.rejected)
     if found.possible == sum(found.lacking.values()):
-        raise HardwareError(
-            f"no device of {', '.join(found.lacking)} has a matrix rate for the wanted precision; "
-            "'perfmodel hardware show NAME' lists the rates"
-        )
+        raise lacks_precision(found.lacking)
     if output is not None and found.table is not None:
         save_results(found.table, output)
     if as_json:
-        print_json(_document(specs, found, output))
+        print_json(_document(asked["models"], found, output))
     else:
-        _print_summary(specs, devices, found)
+        _print_summary(asked, found)
     if output is not None and found.table is not None:
         remark(f"\nwrote {output}")
     if found.table is None and not found.unsettled:
-        capacities = {row.name: row.device.memory.capacity for row in rows}
-        click.echo(_nothing_fits(found, capacities, axes), err=True)
+        capacities = {row.name: row.device.memory.capacity for row in asked["hardware"]}
+        click.echo(_nothing_fits(found, capacities, asked["axes"]), err=True)
         ctx.exit(EXIT_NOTHING_FITS)
 
 
@@ -145,12 +119,14 @@ def _document(
     )
 
 
-def _print_summary(specs: Sequence[ModelSpec], devices: Sequence[int], found: SearchResult) -> None:
+def _print_summary(asked: Mapping[str, Any], found: SearchResult) -> None:
     from perfmodel.base.units import format_si
     from perfmodel.cli.shared.tables import print_strategies, variable_title
 
-    named = [f"{it.name}, {format_si(float(it.parameter_count()))} parameters" for it in specs]
-    counts = ", ".join(f"{count:,}" for count in devices)
+    named = [
+        f"{it.name}, {format_si(float(it.parameter_count()))} parameters" for it in asked["models"]
+    ]
+    counts = ", ".join(f"{count:,}" for count in asked["devices"])
     click.echo(heading(f"{'; '.join(named)}, on {counts} devices"))
     impossible = sum(found.rejected.values())
     lines = [
@@ -190,8 +166,8 @@ def _nothing_fits(
 ) -> str:
     from perfmodel.base.units import format_gib
 
-    needs = "; ".join(
+    needs = [
         f"{name} needs at least {format_gib(least)} of {format_gib(capacities[name])}"
         for name, least in list(found.least_memory.items())[:4]
-    )
-    return f"perfmodel: no strategy fits in memory ({needs}); try {', '.join(smaller(axes))}"
+    ]
+    return nothing_fits(needs, axes)

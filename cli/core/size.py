@@ -7,37 +7,21 @@ from typing import Any
 
 import click
 
-from perfmodel.cli.core.serve import options as served
-from perfmodel.cli.core.serve.output import point_options
-from perfmodel.cli.group import Command
+from perfmodel.cli.core import serve_options as served
+from perfmodel.cli.core.serve_output import point_options
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import load_engines, load_rows, of_hardware
 from perfmodel.cli.shared.models import reading_document, say_remarks, served_model_option
+from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import heading, print_json, remark
 from perfmodel.cli.shared.serving_tables import print_points
-from perfmodel.cli.shared.types import FiniteRange
-from perfmodel.serving.fields import LOAD_FIELD_BY_NAME
+from perfmodel.strategy.served_fields import LOAD_FIELD_BY_NAME
 
 LIMITS, ASKED = "Limits", "Load"
-NAMED = {
-    "ttft": "Mean time to first token",
-    "ttft_p95": "Time to first token of 95 % of requests",
-    "ttft_p99": "Time to first token of 99 % of requests",
-    "tpot": "Mean time per output token",
-    "tpot_p95": "Time per output token of 95 % of requests",
-    "tpot_p99": "Time per output token of 99 % of requests",
-}
+NAMED = ("ttft", "ttft_p95", "ttft_p99", "tpot", "tpot_p95", "tpot_p99")
 """Limits with an option of their own."""
 LOADS = ("input_length", "output_length", "length_spread", "prefix", "arrival_variation")
 POOLS = ("one", "two", "both")
-
-
-def _limit(name: str, text: str) -> Any:
-    kind = FiniteRange(min=0.0, min_open=True)
-    flag = f"--{name.replace('_', '-')}"
-    return options.option(
-        flag, name, section=LIMITS, type=kind, metavar="S", help=f"{text}, at most [s]."
-    )
 
 
 def _load(name: str) -> Any:
@@ -59,12 +43,12 @@ def _others(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) 
     return found
 
 
-@click.command("size", cls=Command, short_help="Find the fewest devices for a served rate.")
+@click.command("size", **page("core", "size", "Find the fewest devices for a served rate."))
 @served_model_option
 @options.hardware_options
 @options.options_of("core.size", "rate")
 @options.stack(*map(_load, LOADS))
-@options.stack(*(_limit(name, text) for name, text in NAMED.items()))
+@options.options_of("core.size", *NAMED)
 @options.options_of("core.size", "limit", callback=_others)
 @served.engines_option
 @served.degree_options
@@ -93,28 +77,10 @@ def size_command(
     as_json: bool,
     **limits: float | None,
 ) -> None:
-    """Find the fewest devices on which a model serves a rate of requests within limits.
-
-    Every sensible layout of a worker is tried, with as few workers as keep the limits; options
-    such as --tp narrow that down. Hardware is answered for itself, so that several compare.
-
-    \b
-    Examples:
-      perfmodel size --model llama-3.1-70b --hardware dgx-h200,dgx-b200 --isl 4096 --osl 512 \\
-          --rate 50 --ttft-p95 2 --tpot-p95 0.03
-      perfmodel size --model llama-3.1-8b --hardware dgx-h100 --rate 20 --ttft-p99 1 \\
-          --limit itl_p99=0.1 --engine vllm,sglang --precision fp8
-      perfmodel size --model deepseek-r1 --hardware gb200-nvl72 --rate 20 --ttft-p95 3 \\
-          --tpot-p95 0.05 --pools both --speculative mtp:2:0.8
-
-    Units: times in seconds, lengths in tokens, rates per second.
-
-    Exit codes: 0 done, 1 failure, 2 wrong input, or no deployment keeps the limits (the line
-    says how near the best one comes).
-    """
+    """Find the fewest devices on which a model serves a rate of requests within limits."""
     from perfmodel.kernels.serving.variables import SCHEMA_VERSION, VARIABLES
     from perfmodel.model.presets import load_model
-    from perfmodel.searches.size import size_deployment
+    from perfmodel.sweeps.size import size_deployment
 
     kept = {name: value for name, value in limits.items() if value is not None}
     if twice := kept.keys() & others.keys():

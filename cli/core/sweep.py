@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.base.errors import HardwareError, StrategyError
-from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
+from perfmodel.cli.group import EXIT_NOTHING_FITS
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.blocks import block_options, run_blocks
 from perfmodel.cli.shared.costs import cost_options, costs_header, print_costs, with_costs
 from perfmodel.cli.shared.inputs import (
     assumed,
@@ -22,7 +20,7 @@ from perfmodel.cli.shared.inputs import (
     written,
 )
 from perfmodel.cli.shared.models import reading_document, reading_words
-from perfmodel.cli.shared.nothing import nothing_possible, smaller
+from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import (
     command_line,
     detail,
@@ -32,14 +30,19 @@ from perfmodel.cli.shared.printing import (
     remark,
     say,
 )
-from perfmodel.cli.shared.spaces import named, space_options, top_option
-from perfmodel.cli.shared.workers import check_one
+from perfmodel.cli.shared.spaces import (
+    lacks_precision,
+    named,
+    nothing_fits,
+    nothing_possible,
+    space_options,
+)
+from perfmodel.cli.shared.workers import block_options, check_one, run_blocks
 from perfmodel.kernels.variables import RATE
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.model.build import ModelSpec
     from perfmodel.sweeps.blocks import BlockSweep
     from perfmodel.sweeps.several import Problems
     from perfmodel.sweeps.stored import Tally
@@ -50,7 +53,7 @@ SHOWN_ROWS = 20
 APART = ("model", "framework", "hardware")
 
 
-@click.command("sweep", cls=Command, short_help="Project every sensible strategy.")
+@click.command("sweep", **page("core", "sweep", "Project every sensible strategy."))
 @space_options
 @options.options_of("core.sweep", "keep_impossible")
 @cost_options
@@ -58,7 +61,7 @@ APART = ("model", "framework", "hardware")
 @options.options_of("core.sweep", "keep")
 @options.options_of("core.sweep", "by", default=RATE)
 @options.options_of("core.sweep", "pareto")
-@top_option("Strategies to show.")
+@options.options_of("shared.common", "top", help="Strategies to show.")
 @options.options_of("core.sweep", "float64", "threads")
 @block_options
 @options.safe_option
@@ -67,15 +70,7 @@ APART = ("model", "framework", "hardware")
 @click.pass_context
 def sweep_command(
     ctx: click.Context,
-    model: list[str],
-    reading: Mapping[str, Any],
-    hardware: list[str],
-    devices: list[int],
-    scaling: str,
     keep_impossible: bool,
-    settings: Mapping[str, Any],
-    swept: Mapping[str, Any],
-    framework: list[str] | None,
     output: str | None,
     keep: str,
     by: str,
@@ -89,71 +84,9 @@ def sweep_command(
     costs: Mapping[str, Any],
     safe: bool,
     as_json: bool,
-    **axes: Any,
+    **stated: Any,
 ) -> None:
-    """Project a training step for every sensible strategy of a model on some devices.
-
-    A strategy is what one may choose for a run: parallel degrees, micro-batch,
-    pipeline schedule, ZeRO stage, recomputation, precision. An axis takes one value
-    or a comma-separated list; an axis that is not named takes every value that makes
-    sense. Impossible combinations are counted by reason. The result has one row per
-    strategy and hardware profile, in SI units, and can be written to a netCDF file for
-    'perfmodel best' or any tool that reads netCDF.
-
-    \b
-    Examples:
-      # Every sensible strategy of a preset on 1,024 H100
-      perfmodel sweep --model llama-3.1-70b --hardware dgx-h100 --devices 1024 \\
-          --seq-len 8192 --global-batch 2048 -o sweep.nc
-
-    \b
-      # Two machines, some axes by hand, fp8
-      perfmodel sweep --model ./config.json --hardware dgx-h100 --hardware dgx-b200 \\
-          --devices 256 --seq-len 4096 --global-batch 512 --tp 1,2,4,8 --pp 1,2,4 \\
-          --precision bf16,fp8 -o sweep.nc
-
-    \b
-      # What training on 15e12 tokens costs, for 'best sweep.nc --by training_cost'
-      perfmodel sweep --model llama-3.1-70b --hardware dgx-h100 --hardware dgx-b200 \\
-          --devices 1024 --seq-len 8192 --global-batch 2048 --tokens 15e12 \\
-          --price dgx-h100=2.5,dgx-b200=4 -o sweep.nc
-
-    \b
-      # What would a faster scale-out network bring? [B/s per device and direction]
-      perfmodel sweep --model llama-3.1-70b --hardware dgx-h100 --devices 1024 \\
-          --seq-len 8192 --global-batch 2048 --tp 8 --pp 4 \\
-          --sweep system.network.1.bandwidth=25e9:400e9:16 -o network.nc
-
-    \b
-      # Several models, frameworks or numbers of devices: every combination, one dataset
-      perfmodel sweep --model deepseek-v3 --framework megatron,megatron-deepep \\
-          --hardware h100,b200 --devices 1024 --seq-len 4096 --global-batch 4096 -o all.nc
-
-    \b
-      # How does it scale, with the batch growing from 512 on?
-      perfmodel sweep --model llama-3.1-70b --hardware dgx-h100 --devices 256:2048:x2 \\
-          --scaling weak --seq-len 8192 --global-batch 512
-
-    \b
-      # Larger than memory, on four processes; interrupted, the same command goes on
-      perfmodel sweep --model gpt3-175b --hardware dgx-h100 --devices 4096 --seq-len 2048 \\
-          --global-batch 1536,3072,4608,6144 -o large.zarr --resume --workers 4
-
-    \b
-      # The best ten of some million strategies, and those between fast and small
-      perfmodel sweep --model gpt3-175b --hardware dgx-h100 --devices 4096 --seq-len 2048 \\
-          --global-batch 1536:36864:24 --keep best --top 10 --pareto step_time,memory_total
-
-    \b
-      # The same options from a file; the command line wins
-      perfmodel sweep --config run.toml --devices 512
-
-    Units: times in seconds, sizes in bytes, rates in FLOP/s and B/s (per device and
-    direction), batches in sequences, lengths in tokens.
-
-    Exit codes: 0 done, 1 failure, 2 wrong input, 3 no strategy fits in memory (the
-    file is written all the same).
-    """
+    """Project a training step for every sensible strategy of a model on some devices."""
     import numpy as np
 
     from perfmodel.store.cost import unknown_costs
@@ -161,14 +94,8 @@ def sweep_command(
     from perfmodel.sweeps.stored import check_stored_path, tally
 
     found: Problems | BlockSweep
-    specs, rows, values, software = named(model, reading, hardware, framework, settings, swept)
-    asked: dict[str, Any] = {
-        "models": specs,
-        "frameworks": software,
-        "devices": devices,
-        "axes": axes,
-        "hardware": rows,
-        "scaling": scaling,
+    asked, values = named(stated)
+    asked |= {
         "keep_impossible": keep_impossible,
         "dtype": np.float64 if float64 else np.float32,
     }
@@ -212,19 +139,19 @@ def sweep_command(
         counts = tally(table)
     assumptions: dict[str, Any] = {}
     for problem in found.problems:
-        assumptions |= assumed(framework, problem.grid, axes, options.SWEPT_FIELDS)
+        assumptions |= assumed(stated["framework"], problem.grid, stated, options.SWEPT_FIELDS)
     fitting = dict(zip(table["hardware"].values.tolist(), counts.fitting, strict=True))
     if as_json:
-        print_json(_document(specs, table, assumptions, found, fitting, (top, by), output))
+        print_json(_document(asked, table, assumptions, found, fitting, (top, by), output))
     else:
-        _print_summary(specs, table, assumptions, found, counts, (top, by))
+        _print_summary(asked, table, assumptions, found, counts, (top, by))
     if output is not None:
         remark(f"\nwrote {output} ({stored_size(output) / 1e6:.1f} MB)")
     if not sum(counts.fitting):
-        click.echo(_nothing_fits(table, counts, axes), err=True)
+        click.echo(_nothing_fits(table, counts, asked["axes"]), err=True)
         ctx.exit(EXIT_NOTHING_FITS)
     if not as_json:
-        _suggest(model, reading, hardware, found.problems, settings, swept, rows, table, output)
+        _suggest(stated, asked["hardware"][0], found.problems, table, output)
 
 
 def _at_once(
@@ -317,10 +244,7 @@ def _counted(asked: Mapping[str, Any], how: Mapping[str, Any]) -> BlockSweep:
 def _check_possible(found: Problems | BlockSweep, asked: Mapping[str, Any]) -> None:
     """Refuse to project nothing; say where nothing is possible."""
     if not found.possible:
-        hardware, axes = asked["hardware"], asked["axes"]
-        raise StrategyError(
-            nothing_possible(asked["models"][0], found.rejected, asked["devices"], axes, hardware)
-        )
+        raise nothing_possible(asked, found.rejected)
     for name, count in found.empty:
         remark(f"note: no strategy of {name} is possible on {count:,} devices")
 
@@ -329,10 +253,7 @@ def _check_precision(table: Table, counts: Tally) -> None:
     """Refuse results without a single step time, as no device has the precision."""
     lacking = _lacking(table, counts)
     if lacking and not any(counts.possible):
-        raise HardwareError(
-            f"no device of {', '.join(lacking)} has a matrix rate for the wanted precision; "
-            "'perfmodel hardware show NAME' lists the rates"
-        )
+        raise lacks_precision(lacking)
 
 
 def _lacking(table: Table, counts: Tally) -> dict[str, int]:
@@ -345,21 +266,18 @@ def _nothing_fits(table: Table, counts: Tally, axes: Mapping[str, Any]) -> str:
     from perfmodel.base.units import format_gib
 
     capacity = table["memory_capacity"].values
-    needs = "; ".join(
+    needs = [
         f"{name} needs {format_gib(least)} of {format_gib(has)}"
         for name, least, has in zip(
             table["hardware"].values.tolist()[:4], counts.least_memory, capacity, strict=False
         )
         if math.isfinite(least)
-    )
-    return (
-        f"perfmodel: no strategy fits in memory ({needs or 'no device has the precision'}); try "
-        f"{', '.join(smaller(axes))}"
-    )
+    ]
+    return nothing_fits(needs, axes)
 
 
 def _document(
-    specs: Sequence[ModelSpec],
+    asked: Mapping[str, Any],
     table: Table,
     assumptions: Mapping[str, Any],
     found: Problems | BlockSweep,
@@ -373,7 +291,7 @@ def _document(
     return (
         results_header(table)
         | costs_header(table)
-        | reading_document(specs)
+        | reading_document(asked["models"])
         | {
             "assumed": assumptions,
             "hardware": table["hardware"].values.tolist(),
@@ -402,7 +320,7 @@ def _numbered(table: Table, rows: Sequence[dict[str, Any]]) -> Sequence[dict[str
 
 
 def _print_summary(
-    models: Sequence[ModelSpec],
+    asked: Mapping[str, Any],
     table: Table,
     assumptions: Mapping[str, Any],
     found: Problems | BlockSweep,
@@ -414,7 +332,9 @@ def _print_summary(
     from perfmodel.store.results import best, best_of_each, column, scaling
     from perfmodel.strategy.rules import STATUS_NAMES, STATUS_REASONS
 
-    named = [f"{it.name}, {format_si(float(it.parameter_count()))} parameters" for it in models]
+    named = [
+        f"{it.name}, {format_si(float(it.parameter_count()))} parameters" for it in asked["models"]
+    ]
     devices = dict.fromkeys(problem.grid.devices for problem in found.problems)
     click.echo(heading(f"{'; '.join(named)}, on {_listed(devices)} devices"))
     names = dict.fromkeys(problem.framework.name for problem in found.problems)
@@ -474,13 +394,9 @@ def _faster(hardware: Hardware, devices: int) -> str:
 
 
 def _suggest(
-    models: Sequence[str],
-    reading: Mapping[str, Any],
-    hardware: Sequence[str],
+    stated: Mapping[str, Any],
+    device: Hardware,
     problems: Sequence[Problem],
-    settings: Mapping[str, Any],
-    swept: Mapping[str, Any],
-    rows: Sequence[Hardware],
     table: Table,
     output: str | None,
 ) -> None:
@@ -493,13 +409,13 @@ def _suggest(
     wanted = top.get("model", first.model.name), top.get("framework", first.framework.name)
     problem = next(it for it in problems if (it.model.name, it.framework.name) == wanted)
     names = dict.fromkeys(it.model.name for it in problems)
+    models = stated["model"]
     model = dict(zip(names, models, strict=False)).get(problem.model.name, models[0])
-    chosen = command_line(
-        model, hardware[0], top.get("devices", first.grid.devices), top, problem.framework
-    )
-    for words in (reading_words(reading), software_options(problem.framework)):
+    devices = top.get("devices", first.grid.devices)
+    chosen = command_line(model, stated["hardware"][0], devices, top, problem.framework)
+    for words in (reading_words(stated["reading"]), software_options(problem.framework)):
         chosen += f" {words}".rstrip()
-    for path, value in of_hardware(settings).items():
+    for path, value in of_hardware(stated["settings"]).items():
         chosen += f" --set {path}={written(value)}"
     remark("\nWhat to try next")
     if output is not None and output.lower().endswith((".nc", ".zarr")):  # those are read again
@@ -512,5 +428,5 @@ def _suggest(
         remark("  -o sweep.nc                 keeps the results, for 'perfmodel best'")
     if len(table["hardware"].values) == 1:
         remark(f"  perfmodel explain {chosen}")
-    if not swept:
-        remark(f"  --sweep {_faster(rows[0], problem.grid.devices)}")
+    if not stated["swept"]:
+        remark(f"  --sweep {_faster(device, problem.grid.devices)}")

@@ -9,7 +9,6 @@ import click
 
 from perfmodel.cli.group import EXIT_FAILURE, Command
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.parsing import parse_percentage
 from perfmodel.cli.shared.printing import (
     error_statistic,
     heading,
@@ -19,6 +18,7 @@ from perfmodel.cli.shared.printing import (
     remark,
     table,
 )
+from perfmodel.cli.shared.types import parse_percentage
 from perfmodel.cli.shared.workers import chosen_workers, worker_options
 
 if TYPE_CHECKING:

@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfmodel.base.errors import DataError, StrategyError
-from perfmodel.base.options import refuse_unused
-from perfmodel.cli.core.diff.sides import file_of
-from perfmodel.cli.core.project import load_problem, project_row, warn_if_too_large
+from perfmodel.base.fields import refuse_unused
+from perfmodel.cli.core.diff_sides import file_of
+from perfmodel.cli.core.project import projected, strategy_options, warn_if_too_large
 from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.launch_file import from_option
-from perfmodel.cli.shared.models import READING, tuned_model_option
-from perfmodel.cli.shared.picked import SWEPT, given_options, pick_options, picked_row
+from perfmodel.cli.shared.launch_file import (
+    SWEPT,
+    given_options,
+    pick_options,
+    picked_row,
+)
+from perfmodel.cli.shared.models import READING
 from perfmodel.cli.shared.printing import heading, percent, print_json, remark, say, share, table
 from perfmodel.kernels.serving.variables import TIME_COMPONENTS as PASS_COMPONENTS
 from perfmodel.kernels.serving.variables import VARIABLES as SERVED
@@ -174,15 +178,7 @@ STORED = 1e-6  # how far a step may be from that of a stored sweep, which has si
 @click.command("timeline", cls=Command, short_help="Write a step or a served model in time.")
 @click.argument("file", metavar="[FILE[#N]]", required=False, type=click.Path())
 @pick_options
-@from_option
-@tuned_model_option
-@options.hardware_option
-@options.devices_option
-@options.axis_options(single=True)
-@options.stage_layers_option
-@options.schedule_file_option
-@options.set_option
-@options.framework_option
+@strategy_options
 @options.config_option
 @options.options_of("report.timeline", "stages")
 @options.options_of("report.timeline", "operations", type=click.Choice(list(TOLD)))
@@ -238,22 +234,17 @@ def timeline_command(
     if output is not None:
         output = str(check_writable(output))
     step = (stages, TOLD[operations or "none"], pipeline)
-    given = given_options(ctx)
+    given = given_options()
     if file is None:
         purposes = {"a results file": SWEPT, "a served model": ("passes",)}
         refuse_unused(given, (), purposes, "name one, or leave the option out")
         for param in ctx.command.params:
             if param.name in NEEDED and problem[param.name] is None:
                 raise click.MissingParameter(ctx=ctx, param=param)
-        named = {
-            name: problem.pop(name)
-            for name in ("model", "reading", "hardware", "devices", "settings", "framework")
-        }
-        found = load_problem(**named, axes=problem)
-        row = project_row(*found)
-        _show_step(ctx, found, row, step, output, as_json)
+        found = projected(problem)
+        _show_step(ctx, found[:4], found.row, step, output, as_json)
         return
-    from perfmodel.store.recalled import recalled_strategy
+    from perfmodel.analysis.recalled import recalled_strategy
     from perfmodel.store.subject import SERVING, TRAINING, subject_of
 
     said = f"this comes from '{file}'"
@@ -344,31 +335,26 @@ def _show_pipeline(
     as_json: bool,
 ) -> None:
     """Show the passes of a pipeline alone."""
-    from perfmodel.cli.shared.pipelines import pipeline_document, print_pipeline
+    from perfmodel.analysis.explain import pipeline_of
+    from perfmodel.cli.shared.tables import print_pipeline
     from perfmodel.kernels.variables import SCHEMA_VERSION
-    from perfmodel.report.timelines.pipeline import pipeline_tracks
-    from perfmodel.training.project import framework_of_run
-    from perfmodel.training.timeline import pipeline_timeline
-    from perfmodel.workloads.formats.perfetto import write_timeline
 
-    model, grid, device, software = problem
     if step[0] is not None or step[1] != TOLD["none"]:
         raise click.UsageError("--pipeline shows the passes of all stages: drop the other options")
-    found = pipeline_timeline(model, grid, device, framework_of_run(software, model, device, grid))
-    about = {"makespan [s]": found.makespan}
-    written = write_tracks(output, lambda path: write_timeline(pipeline_tracks(found), path, about))
+    found = pipeline_of(*problem)
+    written = write_tracks(output, found.write)
     if as_json:
-        print_json({"schema_version": SCHEMA_VERSION, **pipeline_document(found), **written})
+        print_json({"schema_version": SCHEMA_VERSION, **found.to_json_dict(), **written})
     else:
-        print_pipeline(found, row)
+        print_pipeline(found.stages, found.makespan, row)
 
 
 def _recalled_passes(
     attributes: Mapping[str, Any], row: Mapping[str, Any], file: str
 ) -> ServingTimeline:
     """Run an operating point of stored results pass by pass."""
+    from perfmodel.analysis.recalled import recalled_point
     from perfmodel.report.timelines.serving import serving_timeline
-    from perfmodel.store.recalled import recalled_point
 
     point = recalled_point(attributes, row, file)
     if point.method not in ("closed", "recursion"):

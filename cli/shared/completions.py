@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import click
 from click.shell_completion import CompletionItem
 
-from perfmodel.cli.shared.parsing import SOFTWARE
+from perfmodel.cli.shared.types import SOFTWARE
 from perfmodel.strategy.fields import FIELDS
 
 MESH_COMMANDS = ("show", "wafer")  # that take meshes of cores
@@ -19,10 +19,7 @@ def complete_models(
     """Complete a preset's name or its name on the Hub; a path is left to the shell."""
     from perfmodel.model.presets import hub_names, preset_names
 
-    if incomplete.startswith((".", "/", "~")):
-        return [CompletionItem(incomplete, type="file")]
-    found = _completed(incomplete, {name: None for name in preset_names()})
-    return found or _completed(incomplete, hub_names())
+    return names_or_file(incomplete, dict.fromkeys(preset_names()), hub_names())
 
 
 def complete_hardware(
@@ -31,13 +28,17 @@ def complete_hardware(
     """Complete a profile's name or one of its aliases."""
     from perfmodel.hwprofiles import list_aliases, list_hardware, list_meshes
 
-    if incomplete.startswith((".", "/", "~")):
-        return [CompletionItem(incomplete, type="file")]
     names = list_hardware()
     if ctx.command.name in MESH_COMMANDS:
         names += list_meshes()
-    found = _completed(incomplete, {name: None for name in names})
-    return found or _completed(incomplete, list_aliases())
+    return names_or_file(incomplete, dict.fromkeys(names), list_aliases())
+
+
+def names_or_file(incomplete: str, *lists: Mapping[str, str | None]) -> list[CompletionItem]:
+    """Complete names of the first list that has any; a path is left to the shell."""
+    if incomplete.startswith((".", "/", "~")):
+        return [CompletionItem(incomplete, type="file")]
+    return next(filter(None, (_completed(incomplete, names) for names in lists)), [])
 
 
 def _completed(incomplete: str, names: Mapping[str, str | None]) -> list[CompletionItem]:
@@ -115,7 +116,7 @@ def complete_variables(
     """Complete the last name of a comma-separated list of variables."""
     from perfmodel.kernels.serving import variables as serving_variables
     from perfmodel.kernels.variables import COSTS, VARIABLES
-    from perfmodel.serving.fields import DEPLOYMENT_FIELDS, LOAD_FIELDS
+    from perfmodel.strategy.served_fields import DEPLOYMENT_FIELDS, LOAD_FIELDS
 
     known = {**serving_variables.VARIABLES, **serving_variables.COSTS, **VARIABLES, **COSTS}
     names = {name: variable.long_name for name, variable in known.items()}

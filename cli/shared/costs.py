@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfmodel.base.errors import DataError
-from perfmodel.cli.shared.options import Function, option, options_of, stack
+from perfmodel.cli.shared.options import Function, options_of, stack
 from perfmodel.cli.shared.printing import remark, table
-from perfmodel.cli.shared.types import Context, FiniteRange, ListType, Parameter
+from perfmodel.cli.shared.tables import Shown, print_rows
+from perfmodel.cli.shared.types import Context, ListType, Parameter
 from perfmodel.kernels.variables import COSTS
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
 
-COST = "Cost"
 NAMES = (
     "tokens",
     "price",
@@ -80,60 +80,13 @@ def _collected(function: Function) -> Function:
     return run  # type: ignore[return-value]
 
 
-def _number(*names: str, metavar: str, least: float, above: bool, text: str) -> Any:
-    kind = FiniteRange(min=least, min_open=above)
-    return option(*names, section=COST, type=kind, metavar=metavar, default=None, help=text)
-
-
 price_option = options_of("shared.costs", "price", type=Prices())
-pue_option = _number(
-    "--pue",
-    metavar="X",
-    least=1.0,
-    above=False,
-    text="Power of the data centre over that of its computers.  [default: 1.09]",
-)
+pue_option = options_of("shared.costs", "pue")
 cost_options: Callable[[Function], Function] = stack(
-    _number(
-        "--tokens",
-        metavar="N",
-        least=0.0,
-        above=True,
-        text="Tokens to train on, as in 15e12: gives days, device-hours, money and energy.",
-    ),
+    options_of("shared.costs", "tokens"),
     price_option,
     pue_option,
-    options_of("shared.costs", "goodput"),
-    _number(
-        "--failures-per-device-hour",
-        metavar="X",
-        least=0.0,
-        above=True,
-        text="Interruptions of the run [1/h].  [default: 1.97e-5, Llama 3 on H100]",
-    ),
-    _number(
-        "--checkpoint-time",
-        metavar="S",
-        least=0.0,
-        above=True,
-        text="Time in which the run waits for a checkpoint [s].  "
-        "[default: its bytes over --storage-bandwidth]",
-    ),
-    _number(
-        "--storage-bandwidth",
-        metavar="B/S",
-        least=0.0,
-        above=True,
-        text="At which all devices together write a checkpoint [B/s].  "
-        "[default: 122e6 for each device]",
-    ),
-    _number(
-        "--restart-time",
-        metavar="S",
-        least=0.0,
-        above=False,
-        text="From a failure until the run continues [s].  [default: 600]",
-    ),
+    options_of("shared.costs", *NAMES[3:]),
     _collected,
 )
 """The options of costs; the command gets them as one mapping, ``costs``, of what was given."""
@@ -204,14 +157,14 @@ def print_cost(row: Mapping[str, Any]) -> None:
 def print_costs(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print what strategies cost, one line each; nothing where that was not asked for."""
     columns = [column for column in COLUMNS if rows and column[0] in rows[0]]
-    if not columns:
-        return
-    lines = [
-        [str(number), *(_figure(row[name], unit, form) for name, _, unit, form in columns)]
-        for number, row in enumerate(rows, 1)
-    ]
-    click.echo()
-    click.echo(table(["#", *(heading for _, heading, _, _ in columns)], lines, left=()))
+    if columns:
+        click.echo()
+        cells = [Shown(title, _cell(name, unit, form)) for name, title, unit, form in columns]
+        print_rows(rows, cells)
+
+
+def _cell(name: str, scale: float, form: str) -> Callable[[Mapping[str, Any]], str]:
+    return lambda row: _figure(row[name], scale, form)
 
 
 COLUMNS = (

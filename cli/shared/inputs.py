@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.cli.shared.parsing import SOFTWARE
 from perfmodel.cli.shared.printing import detail, remark
+from perfmodel.cli.shared.types import SOFTWARE
 from perfmodel.strategy.fields import HABITS
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ def load_rows(
         A value of training software is among the settings.
     """
     from perfmodel.hwprofiles import load_hardware
-    from perfmodel.hwprofiles.paths import implausible
+    from perfmodel.hwprofiles.hardware import implausible
     from perfmodel.hwprofiles.rows import hardware_rows
-    from perfmodel.hwprofiles.transfer import UNSTATED
+    from perfmodel.hwprofiles.trust import UNSTATED
 
     if strange := of_software({**settings, **swept}):
         raise StrategyError(f"'{SOFTWARE}{next(iter(strange))}': no training software runs here")

@@ -1,4 +1,4 @@
-"""A run from the file that launches it (``--from``): its settings become the options' defaults."""
+"""A run or a deployment from a file: one that launches it (``--from``), or stored results."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from perfmodel.base.errors import FormatError
 from perfmodel.base.files import user_path
-from perfmodel.cli.group import Option
+from perfmodel.cli.group import EXIT_NOTHING_FITS, Option
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.adapters import NAMES as LORA
-from perfmodel.cli.shared.adapters import adapter_defaults
+from perfmodel.cli.shared.models import LORA, adapter_defaults
 from perfmodel.cli.shared.printing import remark
 
 if TYPE_CHECKING:
+    from perfmodel.base.table import Table
     from perfmodel.launch.describe import Launch
     from perfmodel.model.build import ModelSpec
     from perfmodel.software.framework import Framework
@@ -116,15 +117,100 @@ def _from_file(option: str) -> bool:
     return source is ParameterSource.DEFAULT_MAP
 
 
-from_option = click.option(
-    "--from",
+from_option = options.options_of(
+    "shared.launch_file",
+    "from",
     cls=FromOption,
-    section=options.PROBLEM,
-    metavar="FILE",
     is_eager=True,
     expose_value=False,
     callback=read_launch_file,
-    type=click.Path(),
-    help="Take model, strategy, devices and what overlaps from a launch file or an argument list, "
-    "as 'perfmodel launch' writes them; options on the command line win.",
 )
+
+SERVERS = ("vllm", "sglang", "tensorrt-llm")
+"""Engines that a launch command can be written for."""
+
+
+def read_server_file(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    """Make what a server's command says the defaults of the command that runs.
+
+    Raises
+    ------
+    FormatError
+        It starts no server, or one of its options is wrong.
+    """
+    if value is None:
+        return
+    if ctx.default_map:
+        raise click.UsageError("--from and --config exclude each other", ctx)
+
+    from perfmodel.launch.served import read_served
+    from perfmodel.model.presets import find_preset
+
+    workers = read_served(user_path(value))
+    known = {name: param for param in ctx.command.params if (name := param.name)}
+    stated: dict[str, Any] = {"engine": workers.engine, **workers.fields}
+    if "precision" in known and workers["weight_precision"]:
+        stated["precision"] = workers["weight_precision"]
+    if length := workers["draft_length"]:
+        remark(f"{value}: drafts of {length} tokens; --speculative says how many are taken")
+    if workers.part:
+        raise FormatError(
+            f"{value}: a {workers.part} worker of two pools; one pool is needed, "
+            "or --prefill and --decode in place of the file"
+        )
+    if workers.model and find_preset(workers.model) is not None:
+        stated["model"] = workers.model
+    elif workers.model:
+        remark(f"{value}: no preset of {workers.model}; --model says which model it is")
+    ctx.default_map = {
+        name: [str(value)] if getattr(known[name], "multiple", False) else str(value)
+        for name, value in stated.items()
+        if name in known
+    }
+    for text in workers.remarks:
+        remark(f"{value}: {text}")
+
+
+from_server_option = options.options_of(
+    "shared.served_launch", "from", is_eager=True, expose_value=False, callback=read_server_file
+)
+
+
+def typed_options() -> dict[str, Any]:
+    """Return the options that were typed, by their names in Python, with their values."""
+    context = click.get_current_context()
+    return {
+        name: value
+        for name, value in context.params.items()
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+
+
+SWEPT = ("pick", "by", "where", "everything")
+"""Options that need a results file."""
+pick_options = options.options_of("shared.picked", "pick", "by", "where", "all")
+
+
+def given_options() -> set[str]:
+    """Return the names of the options that were typed, --from among them."""
+    return {*typed_options(), *(["from"] if stated_launch() is not None else [])}
+
+
+def picked_row(
+    ctx: click.Context, file: str, pick: int, by: str, where: str | None, everything: bool
+) -> tuple[Table, dict[str, Any]]:
+    """Return the results of a file, and the row that is the `pick`-th best.
+
+    Ends the program with code 3 where there are not so many.
+    """
+    from perfmodel.store import results
+
+    table = results.open_table(file)
+    found = results.best(table, pick, by=by, where=where, fitting=not everything)
+    if len(found) < pick:
+        passes = " and pass the filter" if where else ""
+        verb = "are possible" if everything else "fit in memory"
+        what = "operating points" if "deployment" in table.sizes else "strategies"
+        click.echo(f"perfmodel: {len(found):,} {what} {verb}{passes}, not {pick:,}", err=True)
+        ctx.exit(EXIT_NOTHING_FITS)
+    return table, found[pick - 1]

@@ -1,27 +1,284 @@
-"""Options that several commands share, made from the tables that they describe."""
+"""Options of commands, made from tables of fields (``cli/WING/options.toml``); those of several.
+
+Options may also stand in a TOML file (``--config``)::
+
+    model = "llama-3.1-70b"
+    hardware = ["dgx-h100", "dgx-b200"]
+    devices = 1024
+    seq-len = 8192
+    global-batch = 2048
+    tp = [1, 2, 4, 8]
+
+    [set]
+    device.memory.bandwidth = 4.8e12
+
+    [sweep]
+    "system.network.1.bandwidth" = "25e9:400e9:16"
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import itertools
+import math
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
+from perfmodel.base.errors import FormatError, did_you_mean
+from perfmodel.base.fields import Field
+from perfmodel.base.files import read_toml, user_path
+from perfmodel.cli.group import Command, Option
 from perfmodel.cli.group import verbosity_options as verbosity_options
-from perfmodel.cli.shared.completions import (
-    complete_frameworks,
-    complete_hardware,
-)
-from perfmodel.cli.shared.config import read_config_file
-from perfmodel.cli.shared.fields import Function as Function
-from perfmodel.cli.shared.fields import option as option
-from perfmodel.cli.shared.fields import options_of as options_of
-from perfmodel.cli.shared.fields import stack as stack
+from perfmodel.cli.shared import completions
 from perfmodel.cli.shared.inputs import DEFAULT_FRAMEWORK
-from perfmodel.cli.shared.parsing import SOFTWARE, parse_setting, parse_swept
-from perfmodel.cli.shared.types import Axis, One, Paths, Words
+from perfmodel.cli.shared.types import (
+    SOFTWARE,
+    Axis,
+    Counts,
+    FiniteRange,
+    ListType,
+    One,
+    Paths,
+    Size,
+    Sizes,
+    WholeRange,
+    Words,
+    parse_setting,
+    parse_swept,
+)
 from perfmodel.software.framework import framework_names
 from perfmodel.strategy.fields import FIELDS, StrategyField
+
+
+def read_config_file(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    """Make the file's values the defaults of the command that runs.
+
+    Raises
+    ------
+    FormatError
+        The file is missing, is not TOML, or names an option that the command lacks.
+    """
+    if value is None:
+        return
+    if ctx.default_map:
+        raise click.UsageError("--from and --config exclude each other", ctx)
+    options = {
+        name.lstrip("-").replace("-", "_"): other
+        for other in ctx.command.params
+        if isinstance(other, click.Option) and other.name != param.name
+        for name in (*other.opts, *other.secondary_opts)
+        if name.startswith("--")
+    }
+    ctx.default_map = {}
+    for key, content in read_toml(user_path(value)).items():
+        name = key.replace("-", "_")
+        if name not in options:
+            known = [key.replace("_", "-") for key in options]
+            raise FormatError(
+                f"{value}: '{ctx.command_path}' has no option '{key}'{did_you_mean(key, known)}"
+            )
+        target = options[name]
+        if target.name in ctx.default_map:
+            raise FormatError(f"{value}: '{key}' is there twice, under two names")
+        ctx.default_map[target.name or ""] = _written(target, content, f"{value}: '{key}'")
+
+
+def _written(target: click.Option, content: Any, where: str) -> Any:
+    """Return a value as the command line would write it."""
+    if isinstance(content, Mapping):
+        if target.name not in ("settings", "swept"):
+            raise FormatError(f"{where} should be a value or a list, not a table")
+        return [f"{path}={_text(item, where)}" for path, item in _leaves(content, "")]
+    if target.multiple:
+        return [
+            _text(item, where) for item in (content if isinstance(content, list) else [content])
+        ]
+    if target.is_flag:
+        if not isinstance(content, bool):
+            raise FormatError(f"{where} should be true or false")
+        return content
+    return _text(content, where)
+
+
+def _leaves(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, item in table.items():
+        path = f"{prefix}.{key}" if prefix else key
+        if isinstance(item, Mapping):
+            yield from _leaves(item, path)
+        else:
+            yield path, item
+
+
+def _text(content: Any, where: str) -> str:
+    if isinstance(content, list):
+        return ",".join(_text(item, where) for item in content)
+    if isinstance(content, bool):
+        return str(content).lower()
+    if isinstance(content, int | float | str) and "\0" not in str(content):
+        return str(content)
+    raise FormatError(f"{where} should be text, a number, true or false, or a list of them")
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+FOLDER = Path(__file__).parents[1]
+FILE = "options.toml"
+
+
+class ListOption(Option):
+    """An option of a `ListType`: ``A,B`` or the option repeated; None where it is not given."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if isinstance(kwargs.get("default"), str):
+            kwargs["default"] = (kwargs["default"],)
+        super().__init__(*args, multiple=True, callback=_list_or_none, **kwargs)
+
+    def type_cast_value(self, ctx: click.Context, value: Any) -> tuple[Any, ...]:
+        """Join the lists, each value once."""
+        lists = super().type_cast_value(ctx, value)
+        return tuple(dict.fromkeys(itertools.chain.from_iterable(lists)))
+
+
+def _list_or_none(ctx: click.Context, param: click.Parameter, value: Any) -> list[Any] | None:
+    return list(value) if value else None
+
+
+def _limits(field: Field) -> dict[str, Any]:
+    """Return the limits of a number as click has them."""
+    return {
+        "min": None if field.minimum == -math.inf else field.minimum,
+        "max": None if field.maximum == math.inf else field.maximum,
+        "min_open": field.above,
+        "max_open": field.below,
+    }
+
+
+TYPES: Mapping[str, Callable[[Field], Any]] = {
+    "text": lambda field: None,
+    "flag": lambda field: None,
+    "int": lambda field: WholeRange(**_limits(field)),
+    "float": lambda field: FiniteRange(**_limits(field)),
+    "choice": lambda field: click.Choice(field.choices),
+    "path": lambda field: click.Path(),
+    "size": lambda field: Size(),
+    "sizes": lambda field: Sizes(),
+    "count": lambda field: One(Counts()),
+    "counts": lambda field: Counts(),
+    "name": lambda field: One(Words()),
+    "names": lambda field: Words(),
+    "path_name": lambda field: One(Paths()),
+    "paths": lambda field: Paths(),
+}
+"""Kind of a field -> the type of its option."""
+
+
+def option(*names: str, section: str, **kwargs: Any) -> Callable[[Function], Function]:
+    """Return a click option in a section of the help page; one of a list may be repeated."""
+    kwargs.setdefault("cls", ListOption if isinstance(kwargs.get("type"), ListType) else Option)
+    return click.option(*names, section=section, **kwargs)
+
+
+def stack(*decorators: Callable[[Function], Function]) -> Callable[[Function], Function]:
+    """Apply decorators so that the help page lists them in the written order."""
+
+    def apply(function: Function) -> Function:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return apply
+
+
+@cache
+def fields_of(table: str) -> Mapping[str, Field]:
+    """Return a table of fields.
+
+    Parameters
+    ----------
+    table : str
+        ``WING.TABLE``: a table of the wing's file; "shared" for what several wings share.
+    """
+    wing, _, name = table.partition(".")
+    return {key: _field(key, row) for key, row in _document(wing)[name].items()}
+
+
+@cache
+def _pages(wing: str) -> dict[str, str]:
+    return tomllib.loads((FOLDER / wing / "pages.toml").read_text(encoding="utf-8"))
+
+
+def page(wing: str, name: str, line: str, kind: type[click.Command] = Command) -> dict[str, Any]:
+    """Return what a command's help is made of: its page (``cli/WING/pages.toml``), and one line."""
+    return {"cls": kind, "short_help": line, "help": _pages(wing)[name]}
+
+
+@cache
+def _document(wing: str) -> dict[str, Any]:
+    return tomllib.loads((FOLDER / wing / FILE).read_text(encoding="utf-8"))
+
+
+def _field(key: str, row: Mapping[str, Any]) -> Field:
+    plain: dict[str, Any] = {
+        "name": key,
+        "option": key.replace("_", "-"),
+        "kind": "text",
+        "default": None,
+        "minimum": -math.inf,
+        "maximum": math.inf,
+    }
+    lists = {name: tuple(row[name]) for name in ("choices", "spellings") if name in row}
+    return Field(**{**plain, **row, **lists})
+
+
+def options_of(
+    table: str, *names: str, words: Mapping[str, str] | None = None, **given: Any
+) -> Callable[[Function], Function]:
+    """Return the options of some fields of a table.
+
+    Parameters
+    ----------
+    table : str
+        As of `fields_of`.
+    *names : str
+        Keys of the table, in the order of the help page.
+    words : mapping of str to str, optional
+        What stands for ``{name}`` in their descriptions.
+    **given
+        What only Python knows of them: what `click.option` takes, and the section, in place of what
+        the table says.
+    """
+    fields = [fields_of(table)[name] for name in names]
+    if words:
+        fields = [replace(it, description=it.description.format(**words)) for it in fields]
+    return stack(*(field_option(it, **given) for it in fields))
+
+
+def field_option(field: Field, **given: Any) -> Callable[[Function], Function]:
+    """Return the option of a field; `given` as of `options_of`."""
+    kwargs: dict[str, Any] = {"help": field.description, "required": field.required}
+    kwargs["section"] = field.section
+    if field.kind == "flag":
+        kwargs["is_flag"] = True
+    if field.default is not None:
+        kwargs["default"] = field.default
+    if field.repeated:
+        kwargs["multiple"] = True
+    if field.metavar:
+        kwargs["metavar"] = field.metavar
+    if field.complete:
+        kwargs["shell_complete"] = getattr(completions, f"complete_{field.complete}")
+    if "type" not in given:
+        kwargs["type"] = TYPES[field.kind](field)
+    kwargs |= given
+    if kwargs.get("default") is not None and field.kind != "flag" and field.shown:
+        kwargs["show_default"] = True
+    spellings = field.spellings or (f"--{field.option}",)
+    return option(*spellings, field.name, **kwargs)
+
 
 PROBLEM, AXES, HARDWARE, OUTPUT = "Problem", "Strategy", "Hardware and software", "Output"
 SCHEDULE_FILE = "perfmodel.schedule_file"
@@ -49,15 +306,9 @@ def output_option(
     metavar: str, text: str, *, required: bool = False, stdout: bool = False
 ) -> Callable[[Function], Function]:
     """Return the option that names what is written; with `stdout` it may be -."""
-    return option(
-        "-o",
-        "--output",
-        section=OUTPUT,
-        required=required,
-        metavar=metavar,
-        type=click.Path(allow_dash=stdout),
-        help=text,
-    )
+    kind = click.Path(allow_dash=stdout)
+    given: dict[str, Any] = {"metavar": metavar, "required": required, "type": kind, "help": text}
+    return options_of("shared.common", "output", **given)
 
 
 def results_option(text: str) -> Callable[[Function], Function]:
@@ -84,17 +335,19 @@ def _axis_option(spec: StrategyField, single: bool, section: str) -> Callable[[F
             text += "; 'all' takes them all"
     if spec.name not in REQUIRED_FIELDS:
         text += f"  [default: {_default(spec, single)}]"
-    names = dict.fromkeys((f"--{spec.option}", f"--{spec.name.replace('_', '-')}"))
     flag = {"is_flag": False, "flag_value": "true"} if spec.kind == "bool" else {}
-    return option(
-        *names,
-        spec.name,
-        section=section,
-        type=One(Axis(spec)) if single else Axis(spec),
-        required=spec.name in REQUIRED_FIELDS,  # never with a default: None is a value to click
-        help=text,
-        **flag,
-    )
+    kind = One(Axis(spec)) if single else Axis(spec)
+    required = spec.name in REQUIRED_FIELDS
+    return both_names(spec, section=section, type=kind, required=required, help=text, **flag)
+
+
+def both_names(spec: Field, **given: Any) -> Callable[[Function], Function]:
+    """Return the option of a field of a strategy or a deployment, by its short and its long name.
+
+    What is not given is None: a field's default is looked for later.
+    """
+    names = dict.fromkeys((f"--{spec.option}", f"--{spec.name.replace('_', '-')}"))
+    return field_option(replace(spec, spellings=tuple(names), default=None), **given)
 
 
 def _default(spec: StrategyField, single: bool) -> str:
@@ -121,7 +374,7 @@ def read_stage_layers(ctx: click.Context, param: click.Parameter, value: str | N
 
 def read_schedule_file(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     if value is not None:
-        from perfmodel.strategy.schedule_file import read_schedule
+        from perfmodel.strategy.pipelines import read_schedule
 
         ctx.meta[SCHEDULE_FILE] = read_schedule(value)
 
@@ -146,8 +399,10 @@ safe_option = options_of("shared.common", "safe")
 config_option = options_of(
     "shared.common", "config", is_eager=True, expose_value=False, callback=read_config_file
 )
-MODEL_HELP = "Preset ('perfmodel model list'), or a Hugging Face config.json or its folder"
-HARDWARE_HELP = "Hardware profile ('perfmodel hardware list'), alias, or TOML file"
+MODEL_HELP, HARDWARE_HELP = (
+    fields_of(table)[name].description.removesuffix(".")
+    for table, name in (("shared.models", "model"), ("shared.common", "hardware"))
+)
 devices_option = options_of("shared.common", "devices")
 device_counts_option = options_of("shared.common", "device_counts")
 scaling_option = options_of("shared.common", "scaling")
@@ -157,33 +412,12 @@ def one_hardware_option(
     *, section: str = PROBLEM, required: bool = False, text: str = f"{HARDWARE_HELP}."
 ) -> Callable[[Function], Function]:
     """Return the option that names one hardware profile."""
-    return option(
-        "--hardware",
-        section=section,
-        required=required,
-        type=One(Paths()),
-        metavar="NAME|PATH",
-        shell_complete=complete_hardware,
-        help=text,
-    )
-
-
-def several_hardware_option(
-    *, section: str = PROBLEM, required: bool = True
-) -> Callable[[Function], Function]:
-    """Return the option that names hardware profiles."""
-    return option(
-        "--hardware",
-        section=section,
-        required=required,
-        type=Paths(),
-        shell_complete=complete_hardware,
-        help=f"{HARDWARE_HELP}; several to compare.",
-    )
+    given: dict[str, Any] = {"section": section, "required": required, "help": text}
+    return options_of("shared.common", "hardware", **given)
 
 
 hardware_option = one_hardware_option(required=True)
-hardware_options = several_hardware_option()
+hardware_options = options_of("shared.common", "several_hardware", required=True)
 set_option = options_of("shared.common", "set", callback=read_settings)
 stage_layers_option = options_of(
     "shared.common", "stage_layers", is_eager=True, expose_value=False, callback=read_stage_layers
@@ -192,23 +426,6 @@ schedule_file_option = options_of(
     "shared.common", "schedule_file", expose_value=False, callback=read_schedule_file
 )
 sweep_option = options_of("shared.common", "sweep", callback=read_swept)
-FRAMEWORK_HELP = (
-    "Training software, which decides what overlaps, what is fused, and in how many bytes "
-    f"states are kept and sent: {', '.join(framework_names())}. NAME@RELEASE is a release, by "
-    "number, month or year: megatron-bridge@0.4, nemo@24.07, plain@2023. 'perfmodel software list' "
-    "says what they are"
-)
-framework_option = option(
-    "--framework",
-    section=HARDWARE,
-    type=One(Words()),
-    shell_complete=complete_frameworks,
-    help=f"{FRAMEWORK_HELP}.  [default: {DEFAULT_FRAMEWORK}]",
-)
-frameworks_option = option(
-    "--framework",
-    section=HARDWARE,
-    type=Words(),
-    shell_complete=complete_frameworks,
-    help=f"{FRAMEWORK_HELP}; several to compare.  [default: {DEFAULT_FRAMEWORK}]",
-)
+_FRAMEWORKS = {"names": ", ".join(framework_names()), "default": DEFAULT_FRAMEWORK}
+framework_option = options_of("shared.common", "framework", words=_FRAMEWORKS)
+frameworks_option = options_of("shared.common", "frameworks", words=_FRAMEWORKS)

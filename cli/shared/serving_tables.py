@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from perfmodel.cli.shared.printing import heading, percent, say, share, table
-from perfmodel.cli.shared.tables import decimals_for
+from perfmodel.cli.shared.tables import (
+    Shown,
+    as_written,
+    decimals_for,
+    header,
+    print_parts,
+    print_rows,
+    shown_as_is,
+)
 from perfmodel.kernels.serving.variables import (
     ALIASES,
     COSTS,
@@ -18,7 +26,7 @@ from perfmodel.kernels.serving.variables import (
     VARIABLES,
 )
 from perfmodel.kernels.variables import RATE
-from perfmodel.serving.fields import DEPLOYMENT_FIELDS, ENGINE_LIMITS, LOAD_FIELDS
+from perfmodel.strategy.served_fields import DEPLOYMENT_FIELDS, ENGINE_LIMITS, LOAD_FIELDS
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
@@ -53,13 +61,7 @@ NOTHING = "–"
 
 def points_header(table: Table) -> dict[str, Any]:
     """Return what every JSON document about served models begins with."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "model": table.attrs.get("model"),
-        "units": {
-            name: each.units for name, each in {**VARIABLES, **COSTS}.items() if name in table
-        },
-    }
+    return header(table, SCHEMA_VERSION, ("model",), {**VARIABLES, **COSTS})
 
 
 def variable_title(name: str) -> str:
@@ -73,24 +75,17 @@ def print_points(rows: Sequence[Mapping[str, Any]]) -> None:
     apart = [name for name in APART if len({row.get(name) for row in rows}) > 1]
     fields = _shown_fields(rows)
     figures = [name for name in FIGURES if any(_known(row.get(name)) for row in rows)]
-    headers = ["#", *apart, *(spec.option for spec in fields)]
-    headers += [FIGURES[name] for name in figures]
     decimals = decimals_for([row[RATE] for row in rows if _known(row[RATE])])
-    lines = [
-        [
-            str(number),
-            *(str(row[name]) for name in apart),
-            *(written(row[spec.name]) for spec in fields),
-            *(_figure(name, row[name], decimals) for name in figures),
-        ]
-        for number, row in enumerate(rows, 1)
-    ]
-    spare = [headers.index(name) for name in SPARE if name in headers]
-    click.echo(table(headers, lines, left=tuple(range(1, len(apart) + 1)), spare=spare))
+    columns = [shown_as_is(name, left=True) for name in apart]
+    columns += [Shown(spec.option, _field(spec.name)) for spec in fields]
+    columns += [Shown(FIGURES[name], _figure(name, decimals)) for name in figures]
     common = [str(rows[0][name]) for name in APART if name not in apart and rows[0].get(name)]
     common += field_words(rows[0], but={spec.name for spec in fields})
-    if common:
-        say(f"all: {' · '.join(common)}", 5)
+    print_rows(rows, columns, common, spare=SPARE)
+
+
+def _field(name: str) -> Callable[[Mapping[str, Any]], str]:
+    return lambda row: written(row[name])
 
 
 FIGURES = {
@@ -110,18 +105,18 @@ def _known(value: Any) -> bool:
     return value is not None and math.isfinite(value)
 
 
-def _figure(name: str, value: float, decimals: int) -> str:
+def _figure(name: str, decimals: int) -> Callable[[Mapping[str, Any]], str]:
+    """Return how a result stands in a row."""
     from perfmodel.base.units import format_time
 
-    if not _known(value):
-        return NOTHING
+    form: Callable[[float], str]
     if name.startswith("time_"):
-        return format_time(value)
-    if name == "devices":
-        return f"{value:,.0f}"
-    if name == "request_rate":
-        return f"{value:.4g}"
-    return f"{value:,.{decimals if name == RATE else 1}f}"
+        form = format_time
+    elif name == "request_rate":
+        form = "{:.4g}".format
+    else:
+        form = f"{{:,.{decimals if name == RATE else 0 if name == 'devices' else 1}f}}".format
+    return lambda row: form(row[name]) if _known(row[name]) else NOTHING
 
 
 def _shown_fields(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
@@ -151,9 +146,7 @@ def field_words(row: Mapping[str, Any], but: Collection[str] = ()) -> list[str]:
 
 def written(value: Any) -> str:
     """Return a value of a field as a cell."""
-    if isinstance(value, float):
-        return f"{value:,.0f}" if value == round(value) else f"{value:g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return as_written(value, lambda it: f"{it:,.0f}" if it == round(it) else f"{it:g}")
 
 
 def print_latencies(row: Mapping[str, Any]) -> None:
@@ -191,26 +184,16 @@ def print_pass(row: Mapping[str, Any]) -> None:
     from perfmodel.base.units import format_time
 
     whole = sum(row[name] for name in PASS_PARTS)
-    lines = [
-        [title, format_time(row[name]), share(row[name], whole)]
-        for name, title in PASS_PARTS.items()
-        if row[name]
-    ]
-    lines.append(["a mean pass", format_time(whole), percent(1.0)])
-    click.echo(table(["time of a pass", "", "share"], lines))
+    print_parts("time of a pass", row, PASS_PARTS, format_time, ("a mean pass", whole))
 
 
 def print_serving_memory(row: Mapping[str, Any]) -> None:
     """Print the components of the memory of the fullest device, and what its cache holds."""
     from perfmodel.base.units import counted, format_gib
 
-    whole = row["memory_total"]
-    lines = [
-        [VARIABLES[name].long_name, format_gib(row[name]), share(row[name], whole)]
-        for name in MEMORY_PARTS
-    ]
-    lines.append([VARIABLES["memory_total"].long_name, format_gib(whole), percent(1.0)])
-    click.echo(table(["memory per device", "", "share"], lines))
+    parts = {name: VARIABLES[name].long_name for name in MEMORY_PARTS}
+    total = VARIABLES["memory_total"].long_name, row["memory_total"]
+    print_parts("memory per device", row, parts, format_gib, total, empty=True)
     held = f"{row['kv_blocks']:,.0f} blocks of {counted(row['block_tokens'], 'token')}"
     say(f"{format_gib(row['memory_capacity'])} of device memory; {held} on an attention rank")
 

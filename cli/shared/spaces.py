@@ -1,19 +1,60 @@
-"""Spaces of strategies on the command line: the options of sweeps and searches, what they name."""
+"""Spaces of strategies: the options of sweeps and searches, and what to say where nothing fits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from perfmodel.base.errors import HardwareError, StrategyError
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import load_rows, load_several_software, of_hardware
 from perfmodel.cli.shared.models import models_option, say_remarks
-from perfmodel.cli.shared.types import WholeRange
+from perfmodel.strategy.fields import FIELDS
 
-if TYPE_CHECKING:
-    from perfmodel.hwprofiles import Hardware
-    from perfmodel.model.build import ModelSpec
-    from perfmodel.software.framework import Framework
+
+def nothing_possible(asked: Mapping[str, Any], rejected: Mapping[str, int]) -> StrategyError:
+    """Return the error that says why no strategy is possible, and what would be.
+
+    Parameters
+    ----------
+    asked : mapping
+        As of `named`.
+    rejected : mapping of str to int
+        Impossible strategies by the name of the rule that they break.
+    """
+    from perfmodel.strategy.enumerate import describe_rejected, possible_instead
+    from perfmodel.strategy.single import DEGREES
+
+    devices, axes = max(asked["devices"]), asked["axes"]
+    if axes.get("data_parallel") is None or set(rejected) - {"devices_mismatch"}:
+        instead = possible_instead(asked["models"][0], devices, axes, asked["hardware"])
+        return StrategyError(describe_rejected(rejected, devices) + instead)
+    factors = [
+        f"{name} {','.join(map(str, axes[name]))}"
+        for name in (*DEGREES, "data_parallel")
+        if axes.get(name) is not None
+    ]
+    return StrategyError(
+        f"no strategy is possible on {devices:,} devices: tensor × context × pipeline × data "
+        f"degrees never multiply to {devices:,} with {', '.join(factors)}; "
+        "leave out --dp to derive it"
+    )
+
+
+def smaller(axes: Mapping[str, Any]) -> list[str]:
+    """Return what would need less memory, but for what is tried already."""
+    saving = {
+        "recompute": ("--recompute full", lambda values: "full" not in values),
+        "zero_stage": ("--zero 3", lambda values: 3 not in values),
+        "tensor_parallel": ("larger --tp", bool),
+        "pipeline_parallel": ("larger --pp", bool),
+        "context_parallel": ("larger --cp", bool),
+        "expert_parallel": ("larger --ep", bool),
+        "micro_batch_size": ("--micro-batch 1", lambda values: 1 not in values),
+    }
+    named = [text for name, (text, helps) in saving.items() if axes[name] and helps(axes[name])]
+    return ["more devices", *named, "or hardware with more memory"]
+
 
 space_options = options.stack(
     models_option,
@@ -29,37 +70,15 @@ space_options = options.stack(
 )
 
 
-def top_option(text: str) -> Callable[[options.Function], options.Function]:
-    """Return the option that says how many of the best strategies there shall be."""
-    return options.option(
-        "--top",
-        section=options.OUTPUT,
-        type=WholeRange(1),
-        default=5,
-        show_default=True,
-        metavar="N",
-        help=text,
-    )
+def named(stated: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, list[float]]]:
+    """Load what the values of `space_options` name, and say what is to be said of it.
 
-
-class Named(NamedTuple):
-    """What the options name."""
-
-    models: list[ModelSpec]
-    hardware: list[Hardware]
-    values: dict[str, list[float]]  # swept ones of every row of hardware, by path
-    software: list[Framework]
-
-
-def named(
-    model: Sequence[str],
-    reading: Mapping[str, Any],
-    hardware: Sequence[str],
-    framework: Sequence[str] | None,
-    settings: Mapping[str, Any],
-    swept: Mapping[str, Any],
-) -> Named:
-    """Load what the options name, and say what is to be said of it.
+    Returns
+    -------
+    asked : dict of str to value
+        What sweeps and searches take: models, frameworks, devices, axes, hardware and scaling.
+    values : dict of str to list of float
+        Swept values of every row of hardware, by path.
 
     Raises
     ------
@@ -68,7 +87,30 @@ def named(
     """
     from perfmodel.model.presets import load_model
 
-    models = [load_model(name, **reading) for name in model]
+    settings, swept = stated["settings"], stated["swept"]
+    models = [load_model(name, **stated["reading"]) for name in stated["model"]]
     say_remarks(models)
-    rows, values = load_rows(hardware, of_hardware(settings), of_hardware(swept))
-    return Named(models, rows, values, load_several_software(framework, settings, swept))
+    rows, values = load_rows(stated["hardware"], of_hardware(settings), of_hardware(swept))
+    asked = {
+        "models": models,
+        "frameworks": load_several_software(stated["framework"], settings, swept),
+        "devices": stated["devices"],
+        "axes": {spec.name: stated[spec.name] for spec in FIELDS},
+        "hardware": rows,
+        "scaling": stated["scaling"],
+    }
+    return asked, values
+
+
+def lacks_precision(names: Iterable[str]) -> HardwareError:
+    """Return the error of strategies in a precision that no device has."""
+    return HardwareError(
+        f"no device of {', '.join(names)} has a matrix rate for the wanted precision; "
+        "'perfmodel hardware show NAME' lists the rates"
+    )
+
+
+def nothing_fits(needs: Sequence[str], axes: Mapping[str, Any]) -> str:
+    """Say in one line that nothing fits, what hardware would need, and what would need less."""
+    needed = "; ".join(needs) or "no device has the precision"
+    return f"perfmodel: no strategy fits in memory ({needed}); try {', '.join(smaller(axes))}"

@@ -1,9 +1,10 @@
-"""How rows of results look on a terminal, and the head of every JSON document."""
+"""How rows of results and the stages of a pipeline look on a terminal; the head of JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -11,15 +12,111 @@ from perfmodel.cli.shared.printing import heading, percent, say, share, strategy
 from perfmodel.kernels.variables import (
     COSTS,
     MEMORY_COMPONENTS,
+    RATE,
     SCHEMA_VERSION,
     TIME_COMPONENTS,
     VARIABLES,
+    Variable,
 )
 from perfmodel.strategy.fields import FIELDS, OFFLOAD, OFFLOAD_TO
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
     from perfmodel.strategy.mapping import GroupPlacement
+
+
+def print_pipeline(stages: Sequence[Any], makespan: float, row: Mapping[str, Any]) -> None:
+    """Print what each stage does in a step; stages that do the same share a line."""
+    from perfmodel.base.pipelines import SCHEDULE_FACTS
+    from perfmodel.base.units import format_gib, format_time
+
+    name = str(row["pipeline_schedule"])
+    click.echo(heading(f"Stages of the pipeline: {name}, {SCHEDULE_FACTS[name].title}"))
+    say(f"from the first pass to the last {format_time(makespan)}; times of a whole step")
+    headers = ["stage", "layers", "forward", "backward", "works", "sends", "waits", "", "in flight"]
+    headers += ["keeps"]
+    cells = [
+        [
+            " + ".join(map(str, it.layers)) if len(it.layers) <= 4 else f"{sum(it.layers)}",
+            *map(format_time, (it.forward, it.backward, it.busy, it.sending, it.waiting)),
+            share(it.waiting, makespan),
+            f"{it.in_flight:.3g}",
+            format_gib(it.kept),
+        ]
+        for it in stages
+    ]
+    lines, first = [], 0
+    for line, alike in groupby(cells):
+        last = first + len(list(alike)) - 1
+        lines.append([f"{first}" if first == last else f"{first}–{last}", *line])
+        first = last + 1
+    click.echo(table(headers, lines, left=(0, 1)))
+    say("forward and backward of one micro-batch; in flight: micro-batches kept at most")
+
+
+class Shown(NamedTuple):
+    """A column of printed results: its heading, what stands in a row, and its side."""
+
+    heading: str
+    cell: Callable[[Mapping[str, Any]], str]
+    left: bool = False
+
+
+def shown_as_is(name: str, title: str = "", left: bool = False) -> Shown:
+    """Return the column of a field as it is written."""
+    return Shown(title or name, lambda row: as_written(row[name]), left)
+
+
+def as_written(value: Any, of_float: Callable[[float], str] = str) -> str:
+    """Return a value as a cell: yes or no, numbers with commas, words."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return of_float(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def print_rows(
+    rows: Sequence[Mapping[str, Any]],
+    columns: Sequence[Shown],
+    common: Sequence[str] = (),
+    *,
+    spare: Sequence[str] = (),
+) -> None:
+    """Print results, one numbered line each, and what all of them have in common.
+
+    A narrow terminal does without the columns whose headings are `spare`, the first one first.
+    """
+    headers = ["#", *(column.heading for column in columns)]
+    lines = [
+        [str(number), *(column.cell(row) for column in columns)]
+        for number, row in enumerate(rows, 1)
+    ]
+    left = [at for at, column in enumerate(columns, 1) if column.left]
+    dropped = [headers.index(name) for name in spare if name in headers]
+    click.echo(table(headers, lines, left=left, spare=dropped))
+    if common:
+        say(f"all: {' · '.join(common)}", 5)
+
+
+def print_parts(
+    title: str,
+    row: Mapping[str, Any],
+    parts: Mapping[str, str],
+    form: Callable[[float], str],
+    whole: tuple[str, float],
+    *,
+    empty: bool = False,
+) -> None:
+    """Print the parts of a whole with their shares, and the whole; `empty` ones only if asked."""
+    lines = [
+        [text, form(row[name]), share(row[name], whole[1])]
+        for name, text in parts.items()
+        if row[name] or empty
+    ]
+    lines.append([whole[0], form(whole[1]), percent(1.0)])
+    click.echo(table([title, "", "share"], lines))
+
 
 # What tells problems apart, in the order of columns.
 APART = ("model", "framework", "devices", "hardware")
@@ -31,18 +128,22 @@ ALWAYS_SHOWN = (
 )
 
 
+def header(
+    table: Table, schema: str, names: Sequence[str], variables: Mapping[str, Variable]
+) -> dict[str, Any]:
+    """Return what a JSON document about results begins with: version, attributes, units."""
+    units = {name: variable.units for name, variable in variables.items() if name in table}
+    return {
+        "schema_version": schema,
+        **{name: table.attrs.get(name) for name in names},
+        "units": units,
+    }
+
+
 def results_header(table: Table) -> dict[str, Any]:
     """Return what every JSON document about a sweep begins with."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "model": table.attrs.get("model"),
-        "framework": table.attrs.get("framework"),
-        "devices": table.attrs.get("devices"),
-        "mtp_layers": table.attrs.get("mtp_layers"),
-        "units": {
-            name: each.units for name, each in {**VARIABLES, **COSTS}.items() if name in table
-        },
-    }
+    names = ("model", "framework", "devices", "mtp_layers")
+    return header(table, SCHEMA_VERSION, names, {**VARIABLES, **COSTS})
 
 
 def variable_title(name: str) -> str:
@@ -53,44 +154,42 @@ def variable_title(name: str) -> str:
 
 def print_strategies(rows: Sequence[Mapping[str, Any]], *, shares: bool = True) -> None:
     """Print strategies with their results and, unless told otherwise, shares of their time."""
-    from perfmodel.base.units import GIB, format_time
-
-    banded = any(step_range(row) for row in rows)
-    fields = _shown_fields(rows)
-    apart = _apart(rows)
-    headers = ["#", *apart, *(spec.option for spec in fields)]
-    headers += ["step (10–90 %)" if banded else "step", "tok/s/device", "MFU", "memory GiB"]
-    lines = []
-    decimals = decimals_for([row["tokens_per_second_per_device"] for row in rows])
-    for number, row in enumerate(rows, 1):
-        cells = [str(number), *(_label(row[name]) for name in apart)]
-        cells += [_cell(row[spec.name]) for spec in fields]
-        cells += [
-            format_time(row["step_time"]) + step_range(row, " ({})", unit=False),
-            f"{row['tokens_per_second_per_device']:,.{decimals}f}",
-            percent(row["model_flops_utilization"]),
-            f"{row['memory_total'] / GIB:.1f}" + ("" if row["fits"] else " (no)"),
-        ]
-        lines.append(cells)
-    texts = [i for i, name in enumerate(apart, 1) if name != "devices"]
-    click.echo(table(headers, lines, left=texts))
-    common = _common_fields(rows, {spec.name for spec in fields})
-    shared = [
-        _named(name, rows[0][name]) for name in APART if name not in apart and name in rows[0]
-    ]
-    common = " · ".join(filter(None, [*shared, common]))
-    if common:
-        say(f"all: {common}", 5)
+    fields, apart = _shown_fields(rows), _apart(rows)
+    columns = [shown_as_is(name, left=name != "devices") for name in apart]
+    columns += [shown_as_is(spec.name, spec.option) for spec in fields]
+    common = [named(name, rows[0][name]) for name in APART if name not in apart and name in rows[0]]
+    common += _common_fields(rows, {spec.name for spec in fields})
+    print_rows(rows, [*columns, *_results(rows)], common)
     if not shares:
         return
     click.echo()
     parts = [name for name in TIME_COMPONENTS if any(row[name] > 0 for row in rows)]
-    lines = [
-        [str(number), *(share(row[name], row["step_time"]) for name in parts)]
-        for number, row in enumerate(rows, 1)
-    ]
     click.echo("Share of the step (communication: what compute does not hide)")
-    click.echo(table(["#", *(VARIABLES[name].short for name in parts)], lines, left=()))
+    print_rows(rows, [Shown(VARIABLES[name].short, _share_of_step(name)) for name in parts])
+
+
+def _share_of_step(name: str) -> Callable[[Mapping[str, Any]], str]:
+    return lambda row: share(row[name], row["step_time"])
+
+
+def _results(rows: Sequence[Mapping[str, Any]]) -> list[Shown]:
+    """Return the columns of what strategies come to."""
+    from perfmodel.base.units import GIB, format_time
+
+    banded = any(step_range(row) for row in rows)
+    decimals = decimals_for([row[RATE] for row in rows])
+    return [
+        Shown(
+            "step (10–90 %)" if banded else "step",
+            lambda row: format_time(row["step_time"]) + step_range(row, " ({})", unit=False),
+        ),
+        Shown("tok/s/device", lambda row: f"{row[RATE]:,.{decimals}f}"),
+        Shown("MFU", lambda row: percent(row["model_flops_utilization"])),
+        Shown(
+            "memory GiB",
+            lambda row: f"{row['memory_total'] / GIB:.1f}" + ("" if row["fits"] else " (no)"),
+        ),
+    ]
 
 
 def _apart(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -98,12 +197,9 @@ def _apart(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [name for name in APART if len({row.get(name) for row in rows}) > 1]
 
 
-def _named(name: str, value: Any) -> str:
+def named(name: str, value: Any) -> str:
+    """Return what tells problems apart in words."""
     return f"{value:,} devices" if name == "devices" else str(value)
-
-
-def _label(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def print_scaling(rows: Sequence[Mapping[str, Any]], kind: str) -> None:
@@ -114,7 +210,7 @@ def print_scaling(rows: Sequence[Mapping[str, Any]], kind: str) -> None:
     headers = [*apart, "devices", "global-batch", "step", "tok/s", "tok/s/device", "efficiency"]
     lines = [
         [
-            *(_label(row[name]) for name in apart),
+            *(as_written(row[name]) for name in apart),
             f"{row['devices']:,}",
             f"{row['global_batch_size']:,}",
             format_time(row["step_time"]),
@@ -163,12 +259,9 @@ def print_memory(row: Mapping[str, Any]) -> None:
     from perfmodel.base.units import format_gib
 
     whole = row["memory_total"]
-    lines = [
-        [VARIABLES[name].long_name, format_gib(row[name]), share(row[name], whole)]
-        for name in MEMORY_COMPONENTS
-    ]
-    lines.append([VARIABLES["memory_total"].long_name, format_gib(whole), "100.0 %"])
-    click.echo(table(["memory per device", "", "share"], lines))
+    parts = {name: VARIABLES[name].long_name for name in MEMORY_COMPONENTS}
+    total = VARIABLES["memory_total"].long_name, whole
+    print_parts("memory per device", row, parts, format_gib, total, empty=True)
     verdict = "fits in" if whole <= row["memory_capacity"] else "does NOT fit in"
     click.echo(f"{verdict} {format_gib(row['memory_capacity'])} of device memory")
     for name, where in (("memory_host", "in the host's memory"), ("memory_nvme", "on NVMe")):
@@ -206,12 +299,6 @@ def decimals_for(values: Sequence[float]) -> int:
     return next((n for n in (0, 1) if len({f"{value:.{n}f}" for value in values}) == wanted), 2)
 
 
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) else str(value)
-
-
 def _shown_fields(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
     return [
         spec
@@ -220,7 +307,7 @@ def _shown_fields(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
     ]
 
 
-def _common_fields(rows: Sequence[Mapping[str, Any]], shown: set[str]) -> str:
+def _common_fields(rows: Sequence[Mapping[str, Any]], shown: set[str]) -> list[str]:
     """Return the fields that all rows share, where they say something."""
     silent: dict[str, Any] = {"shard_group": 0, "expert_parallel": 1, "expert_tensor_parallel": 1}
     silent |= {"context_parallel": 1, "virtual_pipeline": 1}
@@ -232,8 +319,8 @@ def _common_fields(rows: Sequence[Mapping[str, Any]], shown: set[str]) -> str:
         silent["context_parallel_kind"] = first["context_parallel_kind"]
     if all(row["pipeline_parallel"] == 1 for row in rows):
         silent["pipeline_schedule"] = first["pipeline_schedule"]
-    return " · ".join(
-        f"{spec.option} {_cell(first[spec.name])}"
+    return [
+        f"{spec.option} {as_written(first[spec.name])}"
         for spec in FIELDS
         if spec.name not in shown and silent.get(spec.name, object()) != first[spec.name]
-    )
+    ]

@@ -225,9 +225,9 @@ def experts_command(
     """
     from perfmodel.hwprofiles.mesh_loader import load_mesh
     from perfmodel.model.presets import load_model
-    from perfmodel.wafer.cores.routing import core_routing
-    from perfmodel.wafer.cores.setting import CoreSetting
     from perfmodel.wafer.experts import expert_traffic, routed_layers
+    from perfmodel.wafer.routing import core_routing
+    from perfmodel.wafer.setting import CoreSetting
 
     spec, mesh = load_model(model, **reading), load_mesh(hardware)
     system = given_system(problem, phase)

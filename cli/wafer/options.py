@@ -11,7 +11,7 @@ from perfmodel.cli.shared.options import options_of, stack
 
 if TYPE_CHECKING:
     from perfmodel.model.spec import ModelSpec
-    from perfmodel.wafer.cores.setting import CoreSetting
+    from perfmodel.wafer.setting import CoreSetting
     from perfmodel.wafer.system import WaferSystem
 
 
@@ -61,7 +61,7 @@ def core_setting(
     model: ModelSpec, system: WaferSystem, phase: str, options: Mapping[str, Any]
 ) -> CoreSetting:
     """Return what `tokens_options` and `elements_options` ask of a phase of a model."""
-    from perfmodel.wafer.cores.setting import CoreSetting
+    from perfmodel.wafer.setting import CoreSetting
 
     sizes = (options[word] for word in ("batch", "isl", "speculative"))
     return CoreSetting(model, system, phase, *sizes, **element_bytes(options))

@@ -107,10 +107,10 @@ def _write_true(
     folder: str, spec: ModelSpec, phase: str, problem: Mapping[str, Any]
 ) -> dict[str, float]:
     """Write the true node level of a phase; return totals."""
-    from perfmodel.wafer.cores.routing import core_routing, write_routing
     from perfmodel.wafer.node_export import write_nodes
-    from perfmodel.wafer.nodes.experts import DRAWN_TOKENS
     from perfmodel.wafer.nodes.rows import QUANTITIES
+    from perfmodel.wafer.nodes.workload import DRAWN_TOKENS
+    from perfmodel.wafer.routing import core_routing, write_routing
 
     system = given_system(problem, phase)
     setting = core_setting(spec, system, phase, problem)
@@ -184,7 +184,7 @@ def _routing(words: str, spec: ModelSpec) -> str | Routed:
     experts = [layer.mlp for layer in spec.layers if layer.experts]
     if not words.endswith(".npz") or not experts:
         return words
-    from perfmodel.wafer.cores.routing import read_routing
+    from perfmodel.wafer.routing import read_routing
 
     return read_routing(words, experts[0].experts, experts[0].experts_per_token)
 
@@ -238,10 +238,11 @@ def cores_command(
         return
     if problem["tiling"] is not None:
         raise click.UsageError("--tiling belongs to --compat wse: tiles are searched for otherwise")
-    from perfmodel import load_model
+    from perfmodel.model.presets import load_model
     from perfmodel.wafer.core_export import FORMS, setting_of_nodes, write_cores
-    from perfmodel.wafer.cores.program import Routes, check_layers
-    from perfmodel.wafer.cores.routing import core_routing
+    from perfmodel.wafer.cores.expert_routes import Routes
+    from perfmodel.wafer.routing import core_routing
+    from perfmodel.wafer.setting import check_layers
 
     if model is None:
         stated = setting_of_nodes(folder)

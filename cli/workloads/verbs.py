@@ -2,7 +2,7 @@
 
 TITLE = "Other tools' workload files, and networks link by link"
 VERBS = {
-    "topology": ("topology.command:topology_group", "Show, draw and export networks."),
-    "workload": ("workload.group:workload_group", "Write, convert and describe workloads."),
-    "simulate": ("simulate.command:simulate_command", "Run a workload on a network."),
+    "topology": ("topology:topology_group", "Show, draw and export networks."),
+    "workload": ("workload:workload_group", "Write, convert and describe workloads."),
+    "simulate": ("simulate:simulate_command", "Run a workload on a network."),
 }

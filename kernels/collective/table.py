@@ -112,7 +112,7 @@ LIBRARY = np.dtype(
 
 
 class Network(NamedTuple):
-    """The network of a device as `perfmodel.network.table.network_table` makes it.
+    """The network of a device as `perfmodel.compute.network.network_table` makes it.
 
     Attributes
     ----------

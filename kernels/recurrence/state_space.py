@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 
 from perfmodel.kernels._jit import jit
+from perfmodel.kernels.recurrence import SCAN_OPERATIONS, SELECTIVE_CHUNK
 from perfmodel.kernels.recurrence.blocks import (
     Block,
     both,
@@ -24,7 +25,6 @@ from perfmodel.kernels.recurrence.blocks import (
     product_time,
     stream_cost,
 )
-from perfmodel.kernels.recurrence.counts import SCAN_OPERATIONS, SELECTIVE_CHUNK
 from perfmodel.kernels.recurrence.delta import WIDE_BYTES, one_step
 from perfmodel.kernels.stream import hit_share
 

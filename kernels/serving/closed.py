@@ -14,11 +14,9 @@ import numpy as np
 
 from perfmodel.kernels._jit import jit, jit_inline
 from perfmodel.kernels.serving.admission import is_closed_loop, running_limit
-from perfmodel.kernels.serving.bunching import most_on_one
-from perfmodel.kernels.serving.cycle import Crowd, Cycle, crowd_of, cycle_of
-from perfmodel.kernels.serving.passes import pass_times
-from perfmodel.kernels.serving.quantiles import count_quantile, three_quantiles
-from perfmodel.kernels.serving.speculation import tokens_per_pass
+from perfmodel.kernels.serving.cycle import Crowd, Cycle, crowd_of, cycle_of, most_on_one
+from perfmodel.kernels.serving.passes import pass_times, tokens_per_pass
+from perfmodel.kernels.serving.queues import count_quantile, three_quantiles
 from perfmodel.kernels.serving.tables import (
     NO_ROOM,
     NO_STAGE_WORK,
@@ -72,7 +70,7 @@ class Answers(NamedTuple):
     seen
         Prompts of others on all ranks in step that run during an answer.
     going
-        Mean time from one token or group of drafts to the next [s].
+        Mean time from one token or group of speculative tokens to the next [s].
     per_prompt
         By how much a prompt delays answers that go on [s].
     waits

@@ -12,17 +12,21 @@ import math
 import numpy as np
 
 from perfmodel.kernels._jit import jit, jit_lean
-from perfmodel.kernels.serving.admission import is_closed_loop, running_limit
-from perfmodel.kernels.serving.bunching import mean_density
-from perfmodel.kernels.serving.chain import (
+from perfmodel.kernels.serving.admission import (
     COUNT,
     MOST_STATES,
     STATES_COLUMNS,
     TIME,
     WEIGHT,
     fill_chain,
+    is_closed_loop,
+    length_variation,
+    mean_length,
+    mean_square,
     quantile_of_states,
+    running_limit,
 )
+from perfmodel.kernels.serving.cycle import mean_density
 from perfmodel.kernels.serving.filling import (
     DEVIATIONS,
     LEVELS,
@@ -30,13 +34,14 @@ from perfmodel.kernels.serving.filling import (
     fill_parts,
     fill_request_quantile,
 )
-from perfmodel.kernels.serving.interference import prompt_cost
-from perfmodel.kernels.serving.lengths import length_variation, mean_length, mean_square
 from perfmodel.kernels.serving.open import LEAST_PASSES, WITHIN_STAY
-from perfmodel.kernels.serving.passes import pass_times
-from perfmodel.kernels.serving.quantiles import mixed_quantile
-from perfmodel.kernels.serving.queues import erlang_c, mean_wait, wait_quantile
-from perfmodel.kernels.serving.speculation import pass_variation, tokens_per_pass
+from perfmodel.kernels.serving.passes import (
+    pass_times,
+    pass_variation,
+    prompt_cost,
+    tokens_per_pass,
+)
+from perfmodel.kernels.serving.queues import erlang_c, mean_wait, mixed_quantile, wait_quantile
 from perfmodel.kernels.serving.tables import (
     NO_ROOM,
     PREFILL_FIRST,
@@ -210,7 +215,7 @@ def in_step(
     chunk, passes : float
         Tokens of a prompt in a pass, and its passes.
     ranks : float
-        Ranks that deal prompts out among themselves.
+        Ranks that distribute prompts among themselves.
 
     Returns
     -------
@@ -388,7 +393,7 @@ def close_open_pools(
     fill_pools(tables, deployments, d, loads, j, first, stay, rate, waited, utilization, out)
 
     kept = math.sqrt(WITHIN_STAY * 0.5 * (1.0 + varied))
-    drafts = stay * math.sqrt(pass_variation(drafted, acceptance) / answer_passes) / gained
+    speculation = stay * math.sqrt(pass_variation(drafted, acceptance) / answer_passes) / gained
     half_length = 0.5 * (1.0 - spread) * loads.input_length[j] / fresh * cost[1]
     half_answer = 0.5 * (1.0 - spread) * loads.output_length[j] * stay / gained
     for at in range(3):
@@ -403,7 +408,7 @@ def close_open_pools(
         )
         out[ROWS.time_to_first_token_p50 + at, d, j] = max(first + side, least)
         batches = kept * (quantile_of_states(states, values, weights, filled, level) - stay)
-        slower = math.copysign(math.hypot(batches, DEVIATIONS[at] * drafts), batches)
+        slower = math.copysign(math.hypot(batches, DEVIATIONS[at] * speculation), batches)
         out[ROWS.time_per_output_token_p50 + at, d, j] = (stay + slower) / gained
         gap = quantile_of_states(states, values, weights, filled, level)
         out[ROWS.inter_token_latency_p50 + at, d, j] = gap
@@ -518,7 +523,7 @@ def close_closed_pools(
     share = number / clients
     beside = decode_pass(tables, deployments, d, (number + 1.0) / lanes, context) - time
     batches = beside * math.sqrt(WITHIN_STAY * number * max(1.0 - share, 0.0))
-    drafts = time * math.sqrt(pass_variation(drafted, acceptance) / answer_passes) / gained
+    speculation = time * math.sqrt(pass_variation(drafted, acceptance) / answer_passes) / gained
     half_answer = 0.5 * (1.0 - spread) * loads.output_length[j] * time / gained
     for at in range(3):
         found = mixed_quantile(
@@ -530,7 +535,7 @@ def close_closed_pools(
             later + sway,
         )
         out[ROWS.time_to_first_token_p50 + at, d, j] = found
-        slower = DEVIATIONS[at] * math.hypot(batches, drafts)
+        slower = DEVIATIONS[at] * math.hypot(batches, speculation)
         out[ROWS.time_per_output_token_p50 + at, d, j] = (time + slower) / gained
         gap = time + DEVIATIONS[at] * batches / math.sqrt(WITHIN_STAY)
         out[ROWS.inter_token_latency_p50 + at, d, j] = gap

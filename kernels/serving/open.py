@@ -14,8 +14,7 @@ import math
 import numpy as np
 
 from perfmodel.kernels._jit import jit, jit_lean
-from perfmodel.kernels.serving.admission import running_limit
-from perfmodel.kernels.serving.chain import (
+from perfmodel.kernels.serving.admission import (
     COUNT,
     DECODE,
     EACH,
@@ -29,7 +28,11 @@ from perfmodel.kernels.serving.chain import (
     WEIGHT,
     fill_chain,
     fill_state,
+    length_variation,
+    mean_length,
+    mean_square,
     quantile_of_states,
+    running_limit,
 )
 from perfmodel.kernels.serving.filling import (
     DEVIATIONS,
@@ -38,9 +41,8 @@ from perfmodel.kernels.serving.filling import (
     fill_parts,
     fill_request_quantile,
 )
-from perfmodel.kernels.serving.lengths import length_variation, mean_length, mean_square
+from perfmodel.kernels.serving.passes import pass_variation, tokens_per_pass
 from perfmodel.kernels.serving.queues import erlang_c, joined, mean_wait, wait_quantile
-from perfmodel.kernels.serving.speculation import pass_variation, tokens_per_pass
 from perfmodel.kernels.serving.tables import (
     FUSED,
     NO_ROOM,
@@ -336,14 +338,15 @@ def fill_open(
         tables.half_width[deployments.layout[d]],
     )
 
-    # Over its stay a request sees a mean of batches, and of prompts and drafts that come at random.
+    # Over its stay a request sees a mean of batches, and of prompts and speculative tokens that
+    # come at random.
     share = lengthened / passes
     coming = rate / lanes * together
     met = coming * stay * answer_passes
     # A pause of t lets rate t more prompts come, which pause it again.
     pause = (pass_time - undisturbed / passes) / (coming * pass_time)
     interrupted = pause * math.sqrt(met) / answer_passes / max(1.0 - coming * pause, 0.05)
-    drafts = stay * math.sqrt(pass_variation(drafted, acceptance) / answer_passes) / gained
+    speculation = stay * math.sqrt(pass_variation(drafted, acceptance) / answer_passes) / gained
     kept = math.sqrt(WITHIN_STAY * 0.5 * (1.0 + varied))
     half_length = 0.5 * (1.0 - spread) * loads.input_length[j] / asked[0] * by_length
     half_answer = 0.5 * (1.0 - spread) * loads.output_length[j] * per_token
@@ -363,7 +366,7 @@ def fill_open(
         )
         # Few requests meet any prompt where those are rare.
         by_prompts = z * interrupted if -math.expm1(-met) > 1.0 - level else 0.0
-        slower = joined(batches, math.hypot(by_prompts, z * drafts))
+        slower = joined(batches, math.hypot(by_prompts, z * speculation))
         out[ROWS.time_per_output_token_p50 + at, d, j] = (stay + slower) / gained
         fill_request_quantile(out, d, j, at, answer, half_answer, host)
         if level > 1.0 - share:

@@ -13,9 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.kernels._jit import jit, jit_lean
+from perfmodel.kernels.events import push, remove
 from perfmodel.kernels.serving.admission import MOST_SET_ASIDE, SET_ASIDE, blocks_needed
-from perfmodel.kernels.serving.histogram import Histogram, add
 from perfmodel.kernels.serving.passes import pass_times, position
+from perfmodel.kernels.serving.queues import Histogram, add
 from perfmodel.kernels.serving.tables import (
     FUSED,
     PREEMPT,
@@ -255,34 +256,6 @@ def put_ahead(requests: Requests, rank: Rank, i: int) -> None:
     if rank.counts[HEAD] == NOBODY:
         rank.counts[TAIL] = i
     rank.counts[HEAD] = i
-
-
-@jit_lean
-def push(heap: Integers, size: int, entry: int) -> None:
-    """Add an entry to a heap of so many."""
-    at = size
-    while at > 0 and heap[(at - 1) >> 1] > entry:
-        heap[at] = heap[(at - 1) >> 1]
-        at = (at - 1) >> 1
-    heap[at] = entry
-
-
-@jit_lean
-def remove(heap: Integers, size: int, at: int) -> None:
-    """Remove an entry from a heap of so many."""
-    entry = heap[size - 1]
-    while at > 0 and heap[(at - 1) >> 1] > entry:
-        heap[at] = heap[(at - 1) >> 1]
-        at = (at - 1) >> 1
-    while 2 * at + 1 < size - 1:
-        child = 2 * at + 1
-        if child + 1 < size - 1 and heap[child + 1] < heap[child]:
-            child += 1
-        if heap[child] >= entry:
-            break
-        heap[at] = heap[child]
-        at = child
-    heap[at] = entry
 
 
 @jit_lean

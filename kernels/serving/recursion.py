@@ -9,7 +9,7 @@ import numpy as np
 
 from perfmodel.kernels._jit import jit, jit_lean
 from perfmodel.kernels.serving.admission import blocks_needed, is_closed_loop
-from perfmodel.kernels.serving.histogram import (
+from perfmodel.kernels.serving.queues import (
     Histogram,
     add,
     clear,

@@ -1,4 +1,4 @@
-"""Requests of a trace pass by pass: dealt to ranks, prompts looked up in each rank's cache."""
+"""Requests of a trace pass by pass: assigned to ranks, prompts looked up in each rank's cache."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.kernels._jit import jit, jit_lean
-from perfmodel.kernels.serving.histogram import Histogram, merge, new_histogram
+from perfmodel.kernels.serving.queues import Histogram, merge, new_histogram
 from perfmodel.kernels.serving.rank import (
     CLOCK,
     COUNTS,
@@ -342,15 +342,17 @@ def replay_requests(
     distinct = prompts.blocks.max() + 1 if prompts.blocks.size else 0
     caches = max(int(deployments.ranks[d] / limits.ranks), 1)
     cache = new_caches(caches, distinct, capacity * limits.ranks)
-    dealt = np.zeros(count, np.int64)
-    run_trace(tables, limits, requests, arrivals, prompts, cache, ranks, dispatch, tally.gap, dealt)
+    assigned = np.zeros(count, np.int64)
+    run_trace(
+        tables, limits, requests, arrivals, prompts, cache, ranks, dispatch, tally.gap, assigned
+    )
     logged[:] = ranks.counts[:, LOGGED]
     until = ranks.numbers[:, CLOCK].max()
     count_requests(limits, requests, count, 0.0, until, 1.0, tally)
     tally.totals[:] = ranks.totals.sum(axis=0)
     tally.sums[DURATION] = until + limits.output_host
     for i in range(count):
-        write_request(limits, requests, i, i, dealt[i], columns)
+        write_request(limits, requests, i, i, assigned[i], columns)
     half_width, devices = tables.half_width[limits.layout], deployments.devices[d]
     write_rows(tally, float(lanes), deployments.ranks[d], devices, half_width, values)
     values[ROWS.status] = STABLE
@@ -371,7 +373,7 @@ def replay_clients(
 ) -> None:
     """Let clients send requests of given lengths, each when the one before has ended.
 
-    Requests are dealt to ranks in turn, and so are clients.
+    Requests are assigned to ranks in turn, and so are clients.
 
     Parameters
     ----------

@@ -52,13 +52,13 @@ class PassTables(NamedTuple):
     batches, contexts : shape (B,), (C,)
         Knots: decoding sequences, and tokens that each keeps.
     decode : shape (layout, B, C)
-        Mixers of decoding sequences, all layers [s]: with drafts, over all tokens verified.
+        Mixers of decoding sequences, all layers [s]: with speculation, over all verified tokens.
     chunks, before : shape (Q,), (D,)
         Knots: tokens of one prompt in the pass, and tokens of it that came before.
     prefill : shape (layout, Q, D)
         Mixers of one chunk, all layers [s].
     draft : shape (layout, B)
-        Making the drafts of a pass, by decoding sequences [s]; 0 without drafts.
+        Making the speculative tokens of a pass, by decoding sequences [s]; 0 for none.
     eager_time : shape (layout,)
         Host seconds in which all kernels of an eager pass are launched.
     graph_time : shape (layout,)
@@ -103,7 +103,7 @@ class PassTables(NamedTuple):
 
 
 class Deployments(NamedTuple):
-    """Limits and habits of deployments, one entry each; counts are per attention rank.
+    """Limits and policies of deployments, one entry each; counts are per attention rank.
 
     Attributes
     ----------

@@ -107,7 +107,7 @@ def close_strategies(
     stream_device : StreamDevice
         For the optimizer, which streams its state.
     network : Network
-        Of `perfmodel.network.table.network_table`.
+        Of `perfmodel.compute.network.network_table`.
     out : Results
         Rows as in `ROW`; all of a strategy NaN where the device lacks its precision.
     """

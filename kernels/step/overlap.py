@@ -53,7 +53,7 @@ def drives_links(group, settings):
 def overlap_tax(groups, experts, settings):
     """Return what compute loses beside collectives of the data-parallel groups [1].
 
-    As `perfmodel.network.collectives.overlap_compute_tax`: more where device links are driven, as
+    As `perfmodel.compute.collectives.overlap_compute_tax`: more where device links are driven, as
     in a ring over nodes of which several devices are members, than for adapters alone. Experts
     travel in a group of their own, which counts where there are any.
     """

@@ -17,10 +17,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perfmodel._version import __version__
 from perfmodel.base.errors import PerfModelError, one_line
 from perfmodel.base.memory import memory_limit
 from perfmodel.base.units import format_size
+from perfmodel.base.version import __version__
 from perfmodel.kernels import _jit, work
 
 OK, WARN, FAIL = "ok", "warn", "fail"

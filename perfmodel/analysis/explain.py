@@ -1,18 +1,19 @@
-"""Where the time and the memory of one strategy go, operation by operation."""
+"""Where the time of a strategy's step or a served point's passes goes, operation by operation."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.errors import HardwareError, StrategyError
+from perfmodel.base.errors import StrategyError
 from perfmodel.base.pipelines import BIDIRECTIONAL
-from perfmodel.base.precisions import PRECISIONS
 from perfmodel.base.units import format_si
-from perfmodel.kernels.variables import STEP_ROWS, STEP_VARIABLES
+from perfmodel.kernels.variables import OPERATION_COMPONENTS, STEP_ROWS, STEP_VARIABLES
 from perfmodel.model.build import ModelSpec
 from perfmodel.operations.operations import (
     Attention,
@@ -25,20 +26,24 @@ from perfmodel.operations.operations import (
     Stream,
 )
 from perfmodel.operations.parts import Part
-from perfmodel.operations.priced import Priced
+from perfmodel.operations.priced import Priced, crossed_level
+from perfmodel.serving import grid as serving_grid
+from perfmodel.serving.grid import DeploymentGrid, LoadGrid
+from perfmodel.serving.pass_operations import Pass, PassOperation, pass_operations
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.grid import StrategyGrid, batches_of
-from perfmodel.strategy.rules import STATUS_REASONS, VALID
+from perfmodel.strategy.single import check_one_strategy
 from perfmodel.training.part_table import price_parts
-from perfmodel.training.project import (
-    Workload,
-    framework_of_run,
-    layer_columns,
-    placement_of,
-    project_grid,
+from perfmodel.training.project import framework_of_run, project_grid
+from perfmodel.training.schedule import held_parts, recomputed_of, stage_compositions
+from perfmodel.training.stages import (
+    MOMENTS,
+    PipelineTimeline,
+    StageMemory,
+    pipeline_timeline,
+    stage_memories,
 )
-from perfmodel.training.recomputed import recomputed_of
-from perfmodel.training.schedule import held_parts, stage_compositions
+from perfmodel.training.workload import Workload, layer_columns, placement_of
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -84,25 +89,6 @@ class OperationCost:
     traffic: float
     bound: str
     level: str = ""
-
-
-def check_one_strategy(grid: StrategyGrid, hardware: Hardware, what: str) -> None:
-    """Raise unless a grid is one possible strategy; `what` begins the sentence that says so.
-
-    Raises
-    ------
-    StrategyError
-        Not exactly one strategy, an impossible one (with its reason), or a precision that
-        the device lacks.
-    """
-    if len(grid) != 1:
-        raise StrategyError(f"{what} exactly one strategy, not {len(grid)}")
-    if grid.status[0] != VALID:
-        raise StrategyError(f"impossible strategy: {STATUS_REASONS[int(grid.status[0])]}")
-    try:
-        hardware.device.peak(PRECISIONS[int(grid["precision"][0])])
-    except HardwareError as error:
-        raise StrategyError(f"precision: {error}") from error
 
 
 def operation_costs(
@@ -178,17 +164,22 @@ def operation_costs(
     return costs
 
 
+def pipeline_of(
+    model: ModelSpec, grid: StrategyGrid, hardware: Hardware, framework: Framework
+) -> PipelineTimeline:
+    """Return the passes of the pipeline of one strategy, in time."""
+    run = framework_of_run(framework, model, hardware, grid)
+    return pipeline_timeline(model, grid, hardware, run)
+
+
+def memory_moments(
+    model: ModelSpec, grid: StrategyGrid, hardware: Hardware, framework: Framework
+) -> tuple[tuple[str, ...], list[StageMemory]]:
+    """Return the moments of a step, and what the stages of one strategy hold at each."""
+    return MOMENTS, stage_memories(model, grid, hardware, framework)
+
+
 # Components of the step that add up from operations; the others have no operations.
-OPERATION_COMPONENTS = (
-    "forward_time",
-    "backward_time",
-    "recompute_time",
-    "tensor_parallel_exposed",
-    "context_parallel_exposed",
-    "expert_parallel_exposed",
-)
-
-
 def component(cost: OperationCost) -> str:
     """Return the component of the step time to which an operation adds."""
     return _component(cost.kind.partition(" ")[0], cost.phase)
@@ -232,14 +223,7 @@ def _kind(operation: object) -> str:
 
 def _level(operation: object, hardware: Hardware) -> str:
     """Return the name of the outermost network level that an operation crosses."""
-    from perfmodel.network.collectives import outermost_level
-
-    if not isinstance(operation, Communication):
-        return ""
-    members, stride = (
-        int(np.asarray(value).reshape(-1)[0]) for value in (operation.members, operation.stride)
-    )
-    return hardware.system.network[int(outermost_level(hardware, members, stride)[0])].name
+    return crossed_level(operation, hardware) if isinstance(operation, Communication) else ""
 
 
 def _shape(operation: object, hardware: Hardware) -> str:
@@ -291,3 +275,88 @@ def _listed_keys(operation: SparseAttention) -> str:
     if operation.window:
         words.append(f"window {operation.window:g}")
     return ", ".join(words)
+
+
+def point_passes(grid: DeploymentGrid, loads: LoadGrid, batch: float) -> dict[str, Pass]:
+    """Return a decode pass and a pass with a prompt, as an operating point has them.
+
+    Parameters
+    ----------
+    grid : DeploymentGrid
+    loads : LoadGrid
+        One of each.
+    batch : float
+        Sequences that decode on an attention rank; NaN where none does.
+
+    Returns
+    -------
+    dict of str to Pass
+        "decode": the mean batch, halfway through its answers. "prefill": the first chunk of a
+        prompt, beside that batch where the engine runs both in one pass.
+    """
+    engine = grid.engines[int(grid["engine"][0])]
+    spread = 0.5 * (1.0 + float(loads["length_spread"][0]))
+    prompt = spread * float(loads["input_length"][0])
+    answer = spread * float(loads["output_length"][0])
+    prefix = min(float(loads["prefix"][0]), prompt - 1.0)
+    verified = 1.0 + float(grid["draft_length"][0])
+    decoding = batch / float(grid["pipeline_parallel"][0])
+    found = {}
+    if math.isfinite(batch) and batch > 0.0:
+        decoding = max(decoding, 1.0)
+        context = prompt + 0.5 * answer
+        found["decode"] = Pass(decoding=decoding, context=context, verified=verified)
+    beside = found.get("decode", Pass())
+    apart = bool(grid["prefill_workers"][0])
+    if apart or engine.scheduler == "prefill_first":
+        beside = Pass()
+    new = prompt - prefix
+    room = float(grid["token_budget"][0]) - beside.decoding * beside.verified
+    chunk = min(new, max(room, 1.0))
+    found["prefill"] = beside._replace(
+        prompts=1.0, chunk=chunk, before=prefix, finished=float(chunk == new)
+    )
+    return found
+
+
+def explain_point(
+    grid: DeploymentGrid,
+    loads: LoadGrid,
+    hardware: Hardware,
+    row: Mapping[str, Any],
+) -> dict[str, list[PassOperation]]:
+    """Price the passes of one operating point, operation by operation.
+
+    Parameters
+    ----------
+    grid : DeploymentGrid
+    loads : LoadGrid
+        One of each.
+    hardware : Hardware
+    row : mapping of str to value
+        The point's results; its ``batch`` counts.
+
+    Returns
+    -------
+    dict of str to list of PassOperation
+        By the names of `point_passes`.
+
+    Raises
+    ------
+    StrategyError
+        More than one point, or an impossible deployment.
+    """
+    if len(grid) != 1 or len(loads) != 1:
+        raise StrategyError(
+            f"explain takes exactly one point, not {len(grid):,} deployments under {len(loads):,}"
+        )
+    if grid.status[0] != serving_grid.VALID:
+        reason = serving_grid.STATUS_REASONS[int(grid.status[0])]
+        raise StrategyError(f"impossible deployment: {reason}")
+    layouts, layout, second = grid.layouts()
+    found = {}
+    for name, what in point_passes(grid, loads, float(row["batch"])).items():
+        apart = name == "prefill" and second[0] >= 0
+        held = layouts.take(np.array([second[0] if apart else layout[0]]))
+        found[name] = pass_operations(grid.model, held, hardware, what)
+    return found

@@ -9,7 +9,7 @@ from typing import Any
 
 from perfmodel.analysis.case import SOFTWARE, Case, TrainingCase
 from perfmodel.base.errors import DataError, PerfModelError, did_you_mean
-from perfmodel.hwprofiles.paths import canonical_path, get_value, known_paths, unit_of
+from perfmodel.hwprofiles.hardware import canonical_path, get_value, known_paths, unit_of
 from perfmodel.software.facts import Fact, facts_of
 from perfmodel.strategy.fields import StrategyField
 

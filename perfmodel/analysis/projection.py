@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.analysis.explain import OperationCost, operation_costs
-from perfmodel.base.notebook import facts_html
-from perfmodel.base.units import format_gib, format_range, format_si, format_time
+from perfmodel.base.units import facts_html, format_gib, format_range, format_si, format_time
 from perfmodel.kernels.variables import MEMORY_COMPONENTS, TIME_COMPONENTS, VARIABLES
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import Framework, load_framework

@@ -1,40 +1,79 @@
-"""Filters that a user writes, such as ``tensor_parallel <= 8 and recompute == "none"``.
-
-Only names, numbers, strings, comparisons, arithmetic and ``and``, ``or``, ``not``,
-``in`` are understood; nothing of Python can be called.
-"""
+"""Filters that a user writes, such as ``tensor_parallel <= 8 and recompute == "none"``."""
 
 from __future__ import annotations
 
 import ast
-import operator
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError, did_you_mean
+from perfmodel.base.language import Evaluate, Language, Test
 
-_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: np.float_power,
-}
-_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}
+
+class _Filter(Language):
+    """Filters over columns of so many rows."""
+
+    arithmetic: ClassVar = {**Language.arithmetic, ast.Pow: np.float_power}
+    comparisons: ClassVar = {
+        **Language.comparisons,
+        ast.In: np.isin,
+        ast.NotIn: lambda a, b: ~np.isin(a, b),
+    }
+
+    def __init__(self, text: str, known: set[str], meaning: Mapping[str, str], size: int) -> None:
+        self.text, self.known, self.meaning, self.size = text, known, meaning, size
+
+    def compiled(self, node: ast.AST) -> Evaluate:
+        strange = isinstance(node, ast.Constant) and not isinstance(node.value, int | float | str)
+        if strange or isinstance(node, ast.Attribute):
+            raise self.refused(node)
+        return super().compiled(node)
+
+    def refused(self, node: ast.AST) -> DataError:
+        return DataError(
+            f"filter '{self.text}': only names, numbers, strings, comparisons, arithmetic, "
+            "'and', 'or', 'not' and 'in' are understood"
+        )
+
+    def named(self, name: str) -> Evaluate:
+        if name in ("true", "false"):
+            return lambda column: name == "true"
+        found = self.meaning.get(name, name)
+        if found not in self.known:
+            hint = did_you_mean(found, self.known)
+            raise DataError(f"filter '{self.text}': no column '{found}'{hint} (text needs quotes)")
+        return lambda column: column(found)
+
+    def calculated(self, node: ast.BinOp, left: Evaluate, right: Evaluate) -> Evaluate:
+        apply = self.arithmetic[type(node.op)]
+        # As arrays, so that 1/0 and 9**9**9 are infinite instead of fatal.
+        return lambda column: apply(np.asarray(left(column)), np.asarray(right(column)))
+
+    def negated(self, value: Evaluate) -> Evaluate:
+        return lambda column: ~_mask(value(column), self.size)
+
+    def joined(self, node: ast.BoolOp, parts: Sequence[Evaluate]) -> Evaluate:
+        combine = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
+        return lambda column: combine.reduce([_mask(part(column), self.size) for part in parts])
+
+    def compared(self, tests: Sequence[Test], sides: Sequence[Evaluate]) -> Evaluate:
+        lists = (self.comparisons[ast.In], self.comparisons[ast.NotIn])
+
+        def evaluate(column: Any) -> NDArray[np.bool_]:
+            values = [side(column) for side in sides]
+            result = np.ones(self.size, bool)
+            for test, left, right in zip(tests, values, values[1:], strict=False):
+                if test not in lists and _is_text(left) != _is_text(right):
+                    raise TypeError("text against a number is never what the user means")
+                result &= _mask(test(left, right), self.size)
+            return result
+
+        return evaluate
 
 
 def evaluate_mask(
@@ -72,46 +111,7 @@ def evaluate_mask(
     if not text.strip():
         raise DataError("the filter is empty; it should be like 'tensor_parallel <= 8'")
     known = set(names)
-    source, dotted = _without_dots(text.strip(), known)
-
-    def _known(name: str) -> str:
-        if name in known:
-            return name
-        hint = did_you_mean(name, known)
-        raise DataError(f"filter '{text}': no column '{name}'{hint} (text needs quotes)")
-
-    def visit(node: ast.AST) -> Any:
-        match node:
-            case ast.Expression(body):
-                return visit(body)
-            case ast.Constant(value) if isinstance(value, int | float | str | bool):
-                return value
-            case ast.Name(name):
-                if name in ("true", "false"):
-                    return name == "true"
-                return column(_known(dotted.get(name, name)))
-            case ast.UnaryOp(ast.Not(), operand):
-                return ~_mask(visit(operand), size)
-            case ast.UnaryOp(ast.USub(), operand):
-                return -visit(operand)
-            case ast.BinOp(left, op, right) if type(op) in _BINARY:
-                # As arrays, so that 1/0 and 9**9**9 are infinite instead of fatal.
-                return _BINARY[type(op)](np.asarray(visit(left)), np.asarray(visit(right)))
-            case ast.BoolOp(op, values):
-                masks = [_mask(visit(value), size) for value in values]
-                combine = np.logical_and if isinstance(op, ast.And) else np.logical_or
-                return combine.reduce(masks)
-            case ast.Compare(left, ops, comparators) if not any(
-                isinstance(op, ast.Is | ast.IsNot) for op in ops
-            ):
-                return _compare(visit(left), ops, [visit(item) for item in comparators], size)
-            case ast.List(items) | ast.Tuple(items):
-                return [visit(item) for item in items]
-        raise DataError(
-            f"filter '{text}': only names, numbers, strings, comparisons, arithmetic, "
-            "'and', 'or', 'not' and 'in' are understood"
-        )
-
+    source, meaning = _without_dots(text.strip(), known)
     try:
         with warnings.catch_warnings():
             # "3and" is an error in later Pythons, and here.
@@ -124,11 +124,11 @@ def evaluate_mask(
     except (ValueError, RecursionError, MemoryError):
         raise DataError(f"filter '{text[:40]}': too long, or not text") from None
     try:
-        _restore(tree, dotted)
+        _restore(tree, meaning)
         if meant is not None:
             _translate(tree, meant)
         with np.errstate(all="ignore"):
-            return _mask(visit(tree), size)
+            return _mask(_Filter(text, known, meaning, size).compiled(tree)(column), size)
     except RecursionError:  # Python 3.13 parses what cannot be walked
         raise DataError(f"filter '{text[:40]}': too long, or not text") from None
     except (
@@ -140,11 +140,11 @@ def evaluate_mask(
         raise DataError(f"filter '{text}': mixes numbers and text, or the like") from None
 
 
-def _restore(tree: ast.AST, dotted: Mapping[str, str]) -> None:
+def _restore(tree: ast.AST, meaning: Mapping[str, str]) -> None:
     """Put dotted names back into texts, such as that of a hardware row with a swept value."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            for stand_in, name in dotted.items():
+            for stand_in, name in meaning.items():
                 node.value = node.value.replace(stand_in, name)
 
 
@@ -174,20 +174,6 @@ def _without_dots(text: str, known: Iterable[str]) -> tuple[str, dict[str, str]]
         if count:
             meaning[stand_in] = name
     return text, meaning
-
-
-def _compare(left: Any, ops: list[ast.cmpop], rights: list[Any], size: int) -> NDArray[np.bool_]:
-    result = np.ones(size, bool)
-    for op, right in zip(ops, rights, strict=True):
-        if isinstance(op, ast.In | ast.NotIn):
-            found = np.isin(left, right)
-            result &= ~found if isinstance(op, ast.NotIn) else found
-        else:
-            if _is_text(left) != _is_text(right):
-                raise TypeError("text against a number is never what the user means")
-            result &= _mask(_COMPARE[type(op)](left, right), size)
-        left = right
-    return result
 
 
 def _is_text(value: Any) -> bool:

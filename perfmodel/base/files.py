@@ -1,4 +1,7 @@
-"""Files: written completely or not at all, read within bounds, JSON with one-line errors."""
+"""Files: written completely or not at all, read within bounds, JSON with one-line errors.
+
+Keys of a text file are kept with their values and lines, each of them once.
+"""
 
 from __future__ import annotations
 
@@ -153,6 +156,26 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         raise not_written(target, _probe(target.parent) or error) from None
     finally:
         temporary.unlink(missing_ok=True)
+        TEMPORARIES.discard(temporary)
+
+
+@contextlib.contextmanager
+def atomic_folder(target: Path) -> Iterator[Path]:
+    """Give a temporary folder beside `target`; raises and behaves as `atomic_path`."""
+    temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    TEMPORARIES.add(temporary)
+    try:
+        yield temporary
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o777 & ~umask)
+        if target.exists():
+            shutil.rmtree(target)
+        temporary.rename(target)
+    except OSError as error:
+        raise not_written(target, error) from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
         TEMPORARIES.discard(temporary)
 
 
@@ -392,3 +415,51 @@ def read_json(path: str | os.PathLike[str], largest: int = LARGEST) -> Any:
     """
     data = read_unpacked(path, largest)
     return parse_json(data.decode("utf-8-sig", errors="replace"), path, PROFILE)
+
+
+class Entry(NamedTuple):
+    """A value and its line, 0 where lines are not known."""
+
+    value: Any
+    line: int = 0
+
+
+class Located(dict[str, Entry]):
+    """What a file states, key by key.
+
+    Parameters
+    ----------
+    path : str or path
+        What errors call the file.
+
+    Examples
+    --------
+    >>> keys = Located("run.yaml")
+    >>> keys.put("model.layers", 32, 7)
+    >>> keys["model.layers"].value, keys.where("model.layers")
+    (32, 'run.yaml:7')
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__()
+        self.path = path
+
+    def where(self, key: str) -> str:
+        """Return the file, and the line on which a key stands."""
+        line = self[key].line if key in self else 0
+        return f"{self.path}:{line}" if line else str(self.path)
+
+    def put(self, key: str, value: Any, line: int, advice: str = "; it should stand once") -> None:
+        """Add a key.
+
+        Raises
+        ------
+        FormatError
+            It is given twice; names both lines.
+        """
+        if key in self:
+            raise FormatError(
+                f"{self.path}:{line}: key '{shortened(key)}' is given twice (first on line "
+                f"{self[key].line}){advice}"
+            )
+        self[key] = Entry(value, line)

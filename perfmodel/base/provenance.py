@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from perfmodel._version import __version__
+from perfmodel.base.version import __version__
 
 
 def versions(*packages: str) -> dict[str, str]:

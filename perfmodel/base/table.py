@@ -12,14 +12,13 @@ import contextlib
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel._version import __version__
 from perfmodel.base.errors import DataError
-from perfmodel.kernels.variables import Variable
+from perfmodel.base.version import __version__
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -313,7 +312,14 @@ def described(title: str, schema_version: str, **attributes: Any) -> dict[str, A
     }
 
 
-def labelled(variable: Variable, values: Any, dims: str | Sequence[str]) -> Column:
+class Described(Protocol):
+    """A variable of results, as tables of `perfmodel.kernels.variables` describe it."""
+
+    def attributes(self) -> dict[str, Any]:
+        """Return units, words and codes."""
+
+
+def labelled(variable: Described, values: Any, dims: str | Sequence[str]) -> Column:
     """Return values as a column that says what they are."""
     return Column(dims, values, variable.attributes())
 

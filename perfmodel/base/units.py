@@ -1,9 +1,11 @@
-"""SI base units inside, readable units outside."""
+"""SI base units inside, readable units outside; objects as a notebook shows them."""
 
 from __future__ import annotations
 
+import html
 import math
 import re
+from collections.abc import Iterable
 
 from perfmodel.base.errors import DataError, did_you_mean
 
@@ -117,3 +119,12 @@ def format_size(size: float) -> str:
         if 1.0 <= scaled <= 1024.0 and scaled == round(scaled, 1):
             return f"{scaled:g} {prefix}iB"
     return format_si(size, "B")
+
+
+def facts_html(title: str, facts: Iterable[tuple[str, object]]) -> str:
+    """Return a line and a table of two columns as HTML; anything in them is text."""
+    cells = "".join(
+        f"<tr><td>{html.escape(name)}</td><td>{html.escape(str(value))}</td></tr>"
+        for name, value in facts
+    )
+    return f"<p>{html.escape(title)}</p><table>{cells}</table>"

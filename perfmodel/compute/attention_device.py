@@ -15,7 +15,7 @@ from perfmodel.base.precisions import (
     attention_rule,
     cache_rule,
 )
-from perfmodel.compute.reuse import check_reuse
+from perfmodel.compute.stream import check_reuse
 from perfmodel.hwprofiles import Hardware
 from perfmodel.hwprofiles.constants import Lookup, known
 from perfmodel.software.library import attention_facts, library_facts

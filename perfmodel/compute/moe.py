@@ -1,7 +1,7 @@
 """Mixture-of-experts layers on one rank: router, grouped products, and what joins them.
 
 The labelled pair of `perfmodel.kernels.matmul.grouped`; loads come from
-`perfmodel.compute.routing`, ways to run a layer from `perfmodel.compute.moe_device`.
+`perfmodel.compute.routing`, ways to run a layer from `perfmodel.compute.grouped_gemm`.
 docs/routing.md describes all three.
 """
 
@@ -16,18 +16,21 @@ from numpy.typing import NDArray
 from perfmodel.base.columns import Floats, Integers, broadcast, check_least
 from perfmodel.base.errors import DataError
 from perfmodel.base.precisions import OPERAND_BYTES, QUANTISED
-from perfmodel.compute.grouped_gemm import GROUPED_BOUNDS, Loads, pack_loads
-from perfmodel.compute.moe_device import (
+from perfmodel.compute.grouped_gemm import (
+    GROUPED_BOUNDS,
+    Loads,
     MoeKernel,
     default_kernel,
     grouped_device,
     moe_constants,
     moe_kernel,
+    pack_loads,
     tile_candidates,
 )
-from perfmodel.compute.routing import Routing, rank_loads
+from perfmodel.compute.routing import rank_loads
 from perfmodel.compute.stream import stream_times
 from perfmodel.hwprofiles import Hardware, load_hardware
+from perfmodel.model.routing import Routing
 
 MOE_BOUNDS = GROUPED_BOUNDS
 PARTS = ("router", "permute", "quantise", "gate_up", "activation", "down", "combine")
@@ -111,7 +114,7 @@ def moe_layer_times(
     Parameters
     ----------
     hardware, precision, kernel, copies, resident, idle_data
-        See `perfmodel.compute.moe_device.grouped_device`.
+        See `perfmodel.compute.grouped_gemm.grouped_device`.
     loads : Loads
         Distinct loads.
     layer, load : ndarray of int64, shape (case,)
@@ -280,7 +283,7 @@ def moe_times(
     Parameters
     ----------
     hardware, precision, copies, resident
-        See `perfmodel.compute.moe_device.grouped_device`.
+        See `perfmodel.compute.grouped_gemm.grouped_device`.
     tokens : array_like of int
         Tokens of all expert-parallel ranks together. All array arguments broadcast.
     hidden, intermediate : array_like of int
@@ -295,7 +298,7 @@ def moe_times(
         Distribution of the load; default uniform. A random one counts as the mean of
         `DRAWS` draws.
     kernel : str, optional
-        One of `perfmodel.compute.moe_device.KERNELS`; default: what serving libraries run on the
+        One of `perfmodel.compute.grouped_gemm.KERNELS`; default: what serving libraries run on the
         device.
     router : array_like of bool
         Whether the choice of experts is part of the time.
@@ -310,7 +313,7 @@ def moe_times(
     DataError
         Sizes that are not whole, below 1, or don't divide.
     HardwareError
-        See `perfmodel.compute.moe_device.grouped_device`.
+        See `perfmodel.compute.grouped_gemm.grouped_device`.
     """
     hardware = load_hardware(hardware)
     given = (tokens, hidden, intermediate, experts, top_k, tensor_parallel, expert_parallel)

@@ -17,15 +17,15 @@ from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.base.precisions import OPERAND_BYTES, wide_format
 from perfmodel.compute.attention_device import attention_constants
 from perfmodel.compute.gemm import gemm_device
-from perfmodel.compute.stream import DEFAULT_CACHED, StreamTimes, stream_device
-from perfmodel.hwprofiles import Hardware, load_hardware
-from perfmodel.kernels.recurrence.counts import (
+from perfmodel.compute.recurrence_counts import (
     RECURRENCE_PHASES,
     RECURRENCES,
     recurrence_flops,
     recurrence_saved_bytes,
     recurrence_state_bytes,
 )
+from perfmodel.compute.stream import DEFAULT_CACHED, StreamTimes, stream_device
+from perfmodel.hwprofiles import Hardware, load_hardware
 
 if TYPE_CHECKING:
     from perfmodel.kernels.recurrence.blocks import RecurrenceDevice

@@ -10,30 +10,16 @@ docs/routing.md describes the distributions and how they compare with real loads
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from perfmodel.base.columns import Floats, Integers
-from perfmodel.base.errors import DataError, did_you_mean
-from perfmodel.compute.routing_counts import read_counts
+from perfmodel.base.errors import DataError
+from perfmodel.model.routing import COUNTED, Routing
 
-DISTRIBUTIONS = (
-    "identical",
-    "balanced",
-    "uniform",
-    "dirichlet",
-    "power_law",
-    "two_level",
-    "empirical",
-)
-DEFAULT_PARAMETER = {"dirichlet": 4.24, "power_law": 1.2}
 MOST = 2**27  # tokens, experts; beyond any layer, and drawn within seconds
-COUNTED = ("identical", "balanced", "power_law")
-"""Distributions that fix every load; the others fix probabilities and draw."""
-
 # Two-level model of reference loads: 58 layers of DeepSeek-V3 on MMLU, counts of
 # huawei-csl/wse-workload-generator 85e1ae7; fit of the logarithm of load / mean.
 GROUP_DEVIATION = 0.160  # between the groups of experts, normal
@@ -44,113 +30,6 @@ LEVEL_GROUPS = 8  # the model's own groups of consecutive experts
 DRAWN_CELLS = 1 << 22
 """Tokens times experts up to which loads are drawn token by token; above it their
 deviation from the mean is normal to a good approximation, and a draw would be slow."""
-
-
-@dataclass(frozen=True)
-class Routing:
-    """A distribution of load over experts.
-
-    Attributes
-    ----------
-    distribution : str
-        One of `DISTRIBUTIONS`.
-    parameter : float or None
-        ``dirichlet``: concentration per expert; ``power_law``: exponent.
-    counts : tuple of tuple of float
-        ``empirical``: tokens seen per expert, for one or more layers.
-    groups, group_limit : int
-        Node-limited routing: experts form `groups` groups of which a token may use
-        `group_limit`. Drawn distributions only.
-    seed : int
-        Same seed, same result.
-    """
-
-    distribution: str = "uniform"
-    parameter: float | None = None
-    counts: tuple[tuple[float, ...], ...] = ()
-    groups: int = 1
-    group_limit: int = 1
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.distribution not in DISTRIBUTIONS:
-            raise DataError(
-                f"unknown routing distribution '{self.distribution}'"
-                f"{did_you_mean(self.distribution, DISTRIBUTIONS)}"
-            )
-        value = self.parameter
-        if value is not None:
-            if self.distribution not in DEFAULT_PARAMETER:
-                raise DataError(f"routing '{self.distribution}' takes no parameter")
-            if not (np.isfinite(value) and value > 0.0):
-                raise DataError(
-                    f"routing '{self.distribution}': parameter {value} must be finite and above 0"
-                )
-            if self.distribution == "power_law" and value == 1.0:
-                raise DataError("routing 'power_law': the exponent must differ from 1, e.g. 1.01")
-        if (self.distribution == "empirical") != bool(self.counts):
-            raise DataError("routing 'empirical' needs counts per expert, and only that one does")
-        for layer in self.counts:
-            if len(layer) != len(self.counts[0]):
-                raise DataError("routing 'empirical': layers have different numbers of experts")
-            if not (np.isfinite(layer).all() and min(layer) >= 0.0 and sum(layer) > 0.0):
-                raise DataError(
-                    "routing 'empirical': counts must be finite, not negative, and not all 0"
-                )
-        if self.groups < 1 or not 1 <= self.group_limit <= self.groups:
-            raise DataError(
-                f"routing: {self.group_limit} of {self.groups} groups; at least 1 of them, "
-                "at most all"
-            )
-        if self.groups > 1 and self.distribution in COUNTED:
-            raise DataError(f"routing '{self.distribution}' fixes loads; it takes no groups")
-        if not 0 <= self.seed < 2**63:
-            raise DataError(f"routing: seed {self.seed} must be at least 0 and of 63 bits")
-
-    @property
-    def value(self) -> float:
-        """The parameter, or the distribution's default."""
-        default = DEFAULT_PARAMETER.get(self.distribution, 0.0)
-        return default if self.parameter is None else self.parameter
-
-    @property
-    def random(self) -> bool:
-        """Whether two draws differ."""
-        return self.distribution not in ("identical", "balanced")
-
-
-def parse_routing(text: str, seed: int = 0) -> Routing:
-    """Read a routing from text.
-
-    Parameters
-    ----------
-    text : str
-        A distribution, ``_`` and its parameter (``power_law_1.2``, ``dirichlet_4``), or
-        ``empirical:FILE``.
-    seed : int
-
-    Returns
-    -------
-    Routing
-
-    Raises
-    ------
-    DataError
-        Unknown distribution, bad parameter, or a file that cannot be read.
-    """
-    name, colon, path = text.strip().partition(":")
-    if name == "empirical":
-        if not colon or not path:
-            raise DataError("routing 'empirical' needs a file, as empirical:counts.json")
-        return Routing("empirical", counts=read_counts(path), seed=seed)
-    for distribution in DEFAULT_PARAMETER:
-        if text.startswith(distribution + "_"):
-            tail = text[len(distribution) + 1 :]
-            try:
-                return Routing(distribution, float(tail), seed=seed)
-            except ValueError:
-                raise DataError(f"routing '{text}': '{tail}' is no number") from None
-    return Routing(text.strip(), seed=seed)
 
 
 def check_sizes(tokens: int, experts: int, top_k: int, ranks: int = 1) -> None:

@@ -18,7 +18,7 @@ from perfmodel.base.errors import ModelError, StrategyError
 from perfmodel.launch.describe import beyond_common
 from perfmodel.launch.settings import Keys, Settings
 from perfmodel.model.build import AttentionSpec, LayerSpec, MlpSpec, ModelSpec
-from perfmodel.software.graphs import graph_facts
+from perfmodel.software.modules import graph_facts
 
 _PATTERN = re.compile(r"[\[\]()\d,+*\s]+")
 LONGEST_PATTERN = 10_000  # layers

@@ -17,14 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.base.files import json_object, key_line, read_text, shortened
-from perfmodel.base.located import Entry
+from perfmodel.base.files import Entry, json_object, key_line, read_text, shortened
 from perfmodel.base.precisions import FORMATS
-from perfmodel.launch.activations import read_layers, read_offload, write_layers
 from perfmodel.launch.core import CoreWords, core_facts
 from perfmodel.launch.describe import Launch, has_experts
 from perfmodel.launch.megatron import read_devices, read_model
-from perfmodel.launch.reading import finished, with_replicas
+from perfmodel.launch.reading import (
+    finished,
+    read_layers,
+    read_offload,
+    with_replicas,
+    write_layers,
+)
 from perfmodel.launch.settings import Keys, Settings, Words
 from perfmodel.launch.table import load_program
 from perfmodel.launch.text import format_command, heredocs, nested, parse_arguments

@@ -8,7 +8,7 @@ from typing import Any
 
 from perfmodel.model.adapters import AdapterSpec
 from perfmodel.model.build import ModelSpec
-from perfmodel.model.describe import describe_layer, describe_mixer
+from perfmodel.model.layers import describe_layer, describe_mixer
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.fields import FIELDS, MAPPINGS

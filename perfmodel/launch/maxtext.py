@@ -25,7 +25,7 @@ from perfmodel.launch.text import parse_yaml
 from perfmodel.model.build import ModelSpec, dense_model, moe_model
 from perfmodel.model.presets import find_preset, load_model
 from perfmodel.software.framework import FRAMEWORKS
-from perfmodel.software.recompute import OFFLOADED_POLICIES, SAVING_POLICIES
+from perfmodel.software.modules import OFFLOADED_POLICIES, SAVING_POLICIES
 from perfmodel.training.memory import INPUT, waiting_share
 
 PROGRAM = load_program("maxtext").with_spellings(

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from perfmodel.launch.activations import (
+from perfmodel.launch.core import CoreWords, core_facts, core_model, core_software, pattern_text
+from perfmodel.launch.describe import Launch, has_experts
+from perfmodel.launch.reading import (
+    finished,
     read_activations,
     read_layers,
     read_modules,
     read_offload,
+    with_replicas,
     write_layers,
 )
-from perfmodel.launch.core import CoreWords, core_facts, core_model, core_software, pattern_text
-from perfmodel.launch.describe import Launch, has_experts
-from perfmodel.launch.reading import finished, with_replicas
 from perfmodel.launch.settings import Keys, Settings
 from perfmodel.launch.stages import (
     LAYOUT,

@@ -14,12 +14,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from perfmodel.base.located import Entry
-from perfmodel.launch.activations import write_layers
+from perfmodel.base.files import Entry
 from perfmodel.launch.core import CoreWords, core_facts
 from perfmodel.launch.describe import Launch, experts_per_token, has_experts
 from perfmodel.launch.megatron import read_features, read_model
-from perfmodel.launch.reading import finished, with_replicas
+from perfmodel.launch.reading import finished, with_replicas, write_layers
 from perfmodel.launch.settings import Keys, Settings
 from perfmodel.launch.stages import core_schedule, read_layout, read_stages, stage_words
 from perfmodel.launch.table import load_program

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from perfmodel.base.located import Entry
+from perfmodel.base.files import Entry
 from perfmodel.launch import megatron_bridge
 from perfmodel.launch.describe import Launch
 from perfmodel.launch.settings import Settings

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from perfmodel.base.errors import FormatError, StrategyError
-from perfmodel.base.files import shortened
-from perfmodel.base.located import Entry
+from perfmodel.base.files import Entry, shortened
 from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.launch import maxtext, megatron, torchtitan
 from perfmodel.launch.core import core_facts

@@ -33,8 +33,8 @@ from perfmodel.launch.served_tables import (
 from perfmodel.launch.settings import Keys, Settings
 from perfmodel.launch.text import format_command, format_comment, format_yaml, heredocs, parse_yaml
 from perfmodel.model.presets import hub_names
-from perfmodel.serving.fields import is_closed_loop
 from perfmodel.software.engine import SPELLINGS, load_engine
+from perfmodel.strategy.served_fields import is_closed_loop
 
 LARGEST = 2**22  # B of a launch file
 SHARED = (

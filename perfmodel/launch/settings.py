@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from perfmodel.base.errors import FormatError, did_you_mean
-from perfmodel.base.files import shortened
-from perfmodel.base.located import Entry
+from perfmodel.base.files import Entry, shortened
 
 LARGEST = 2**40  # of a whole number: larger than any run
 _WHOLE = re.compile(r"-?\d+", re.ASCII)

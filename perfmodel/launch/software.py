@@ -15,12 +15,11 @@ from perfmodel.base.errors import DataError, FormatError, StrategyError, did_you
 from perfmodel.base.files import read_text
 from perfmodel.base.provenance import record_of
 from perfmodel.base.units import format_gib, format_time
-from perfmodel.kernels.variables import RATE
 from perfmodel.launch import MODULES
 from perfmodel.launch.describe import Launch, settled
 from perfmodel.launch.table import holds, refuse
 from perfmodel.launch.text import format_comment, format_toml, format_yaml
-from perfmodel.model.record import model_from_record
+from perfmodel.model.presets import model_from_record
 from perfmodel.software.framework import FRAMEWORKS, framework_of_record, load_framework
 from perfmodel.strategy.fields import FIELDS
 
@@ -231,7 +230,7 @@ def launch_of_row(
     return launch, [
         f"{model.name} on {devices:,} devices of {row['hardware']}: {chosen}",
         f"projected as {framework.name}: {format_time(row['step_time'])} a step, "
-        f"{row[RATE]:,.0f} tokens/s and device, "
+        f"{row['tokens_per_second_per_device']:,.0f} tokens/s and device, "
         f"{100 * row['model_flops_utilization']:.1f} % model FLOPs utilization, "
         f"{format_gib(row['memory_total'])} a device",
     ]

@@ -22,8 +22,7 @@ from typing import Any
 import yaml
 
 from perfmodel.base.errors import FormatError
-from perfmodel.base.files import shortened
-from perfmodel.base.located import Entry, Located
+from perfmodel.base.files import Entry, Located, shortened
 from perfmodel.launch.settings import Settings, Words
 
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1[^\n]*\n(.*?)\n\s*\2[ \t]*(?=\n|$)", re.DOTALL)

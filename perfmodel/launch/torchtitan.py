@@ -20,11 +20,10 @@ from dataclasses import replace
 from typing import Any
 
 from perfmodel.base.errors import FormatError, StrategyError
-from perfmodel.base.located import Entry
+from perfmodel.base.files import Entry
 from perfmodel.base.pipelines import SCHEDULE_FACTS
-from perfmodel.launch.activations import read_offload
 from perfmodel.launch.describe import Launch, has_experts, known_as
-from perfmodel.launch.reading import finished
+from perfmodel.launch.reading import finished, read_offload
 from perfmodel.launch.settings import Keys, Settings
 from perfmodel.launch.stages import layout_of, layout_text, stated_split, torch_group
 from perfmodel.launch.table import load_program

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,9 +33,7 @@ from perfmodel.measured.problem import (
     read_problem,
     sample,
 )
-
-if TYPE_CHECKING:
-    from perfmodel.base.workers import Workers
+from perfmodel.sweeps.workers import Workers, in_blocks, whole_work
 
 FOLDS = 5
 SAMPLE = 4000
@@ -259,27 +256,21 @@ def _calibration(
     asked = _Fits(problem, tuple(entries), in_use, prior, scale, seen, fold)
     done = 0
 
-    def advance(number: int) -> None:
+    def advance(count: int) -> None:
         nonlocal done
-        done += 1
+        done += count
         if progress:
             progress(done, fits)
 
-    if workers is None:
-        results = []
-        for number in range(fits):
-            results.append(_fitted(asked, number))
-            advance(number)
-    else:
-        results = workers.map(_fitted, asked, range(fits), _fits_warm, advance)
+    results = dict(in_blocks(asked, range(fits), workers, advance))
     found = results[0].fit
     ratios = {"before": results[0].before}
     if entries:
         ratios["after"] = results[0].judged
     if fits > 1:
         unseen = np.empty(len(problem))
-        for number, part in enumerate(results[1:]):
-            unseen[fold == number] = part.judged
+        for number in range(fits - 1):
+            unseen[fold == number] = results[number + 1].judged
         ratios["cross_validated"] = unseen
     return Calibration(
         subject=subject,
@@ -300,6 +291,9 @@ def _calibration(
 class _Fits:
     """A fit to all rows that are seen, and one without each fold; attributes as `_calibration`'s.
 
+    Its blocks (`perfmodel.sweeps.workers.Work`) are 0 for the former, then 1 more than a fold's
+    number.
+
     Attributes
     ----------
     names : tuple of str
@@ -315,6 +309,27 @@ class _Fits:
     seen: NDArray[np.bool_]
     fold: NDArray[np.int64]
 
+    def size(self, block: int) -> int:
+        """Return that a fit is one result."""
+        return 1
+
+    def done(self, block: int, progress: Callable[[int], None] | None) -> _Fitted:
+        """Fit to all rows that are seen, or without a fold, which judges then."""
+        judging, seen = self.problem, self.seen
+        if block:
+            inside = self.fold == block - 1
+            judging, seen = judging.subset(inside), seen & ~inside
+        ratios = _priced(self.problem.subset(seen), self.names)
+        found = fit(ratios, self.in_use, self.prior, self.scale)
+        judge = _priced(judging, self.names)
+        before = judge(self.in_use) if not block else np.empty(0)
+        return _Fitted(found, judge(found.values) if self.names else before, before)
+
+    def warm(self) -> dict[str, float]:
+        """Price every row that is seen once: kernels of all kinds of rows."""
+        ratios = _priced(self.problem.subset(self.seen), self.names)
+        return whole_work(lambda: ratios(self.in_use), FOLDS * EVALUATIONS)
+
 
 @dataclass(frozen=True, slots=True)
 class _Fitted:
@@ -324,27 +339,6 @@ class _Fitted:
     fit: Fit
     judged: NDArray[np.float64]
     before: NDArray[np.float64]
-
-
-def _fitted(asked: _Fits, number: int) -> _Fitted:
-    """Fit to all rows that are seen (0), or without a fold (1, 2, …), which judges then."""
-    judging, seen = asked.problem, asked.seen
-    if number:
-        inside = asked.fold == number - 1
-        judging, seen = judging.subset(inside), seen & ~inside
-    ratios = _priced(asked.problem.subset(seen), asked.names)
-    found = fit(ratios, asked.in_use, asked.prior, asked.scale)
-    judge = _priced(judging, asked.names)
-    before = judge(asked.in_use) if not number else np.empty(0)
-    return _Fitted(found, judge(found.values) if asked.names else before, before)
-
-
-def _fits_warm(asked: _Fits) -> dict[str, float]:
-    """Price every row that is seen once: kernels of all kinds of rows."""
-    from perfmodel.base.workers import whole_work
-
-    ratios = _priced(asked.problem.subset(asked.seen), asked.names)
-    return whole_work(lambda: ratios(asked.in_use), FOLDS * EVALUATIONS)
 
 
 def spread_by_regime(

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel._version import __version__
 from perfmodel.base.errors import DataError, HardwareError
 from perfmodel.base.files import atomic_path
+from perfmodel.base.version import __version__
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.measured.compare import error_statistics
 from perfmodel.measured.problem import MeasuredTable, OneProfile, Subject

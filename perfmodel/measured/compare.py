@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from perfmodel.base.errors import DataError, PerfModelError, did_you_mean
 from perfmodel.base.expression import evaluate_mask
 from perfmodel.base.files import atomic_path
-from perfmodel.base.workers import PIECES, Workers, cut, whole_work
 from perfmodel.measured.kind import Further, Kind, load_kind
 from perfmodel.measured.rows import NOTHING, ComparedRow, MeasuredRow, Outcome, read_rows
+from perfmodel.sweeps.workers import PIECES, Workers, cut, whole_work
 
 if TYPE_CHECKING:
-    from perfmodel.base.workers import Workers
+    from perfmodel.sweeps.workers import Workers
 
 
 SCHEMA_VERSION = "1.0"
@@ -347,7 +347,7 @@ def project_on(
     DataError
         As `Kind.project`, of the first row in error; a worker does not see a profile's file.
     MachineError
-        As `perfmodel.base.workers.Workers.results`.
+        As `perfmodel.sweeps.workers.Workers.results`.
     """
     order = sorted(range(len(rows)), key=lambda i: [rows[i].text(name) for name in kind.shares])
     places = [order[piece] for piece in cut(len(rows), PIECES * len(workers))]

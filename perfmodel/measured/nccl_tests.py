@@ -6,7 +6,7 @@ test. The column ``size`` is the larger of what a rank sends and receives: all_r
 broadcast, reduce, the buffer of a rank; all_gather and gather, the whole output;
 reduce_scatter and scatter, the whole input; alltoall, the whole send buffer of a rank;
 sendrecv, the message (every rank sends to the next one at once). Those are the sizes of
-`perfmodel.network.collectives`. Times are microseconds, bandwidths 1e9 bytes per second.
+`perfmodel.compute.collectives`. Times are microseconds, bandwidths 1e9 bytes per second.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class NcclTest:
 
     @property
     def collective(self) -> str | None:
-        """Name as in `perfmodel.network.collectives`; None for tests without (``reduce``)."""
+        """Name as in `perfmodel.compute.collectives`; None for tests without (``reduce``)."""
         return COLLECTIVE_OF.get(self.test)
 
 

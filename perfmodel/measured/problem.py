@@ -16,7 +16,7 @@ from perfmodel.hwprofiles import Calibrated, Hardware
 from perfmodel.hwprofiles.constants import known
 from perfmodel.hwprofiles.family import Family
 from perfmodel.hwprofiles.loader import normalise
-from perfmodel.hwprofiles.transfer import at_clock
+from perfmodel.hwprofiles.trust import at_clock
 from perfmodel.measured.compare import read_table
 from perfmodel.measured.kind import (
     Columns,

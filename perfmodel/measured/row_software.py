@@ -30,8 +30,14 @@ from perfmodel.software.framework import (
     load_framework,
     releases_of,
 )
-from perfmodel.software.graphs import NO_GRAPHS, graph_facts
-from perfmodel.software.recompute import MODULES, OFFLOADED_POLICIES, SAVING_POLICIES, WORDS
+from perfmodel.software.modules import (
+    MODULES,
+    NO_GRAPHS,
+    OFFLOADED_POLICIES,
+    SAVING_POLICIES,
+    WORDS,
+    graph_facts,
+)
 
 MONTHS = 12
 UNSTATED = {"pp": 1, "n_gpus": 1, "gpus_per_node": 8}

@@ -81,7 +81,7 @@ class ServedCase:
     model, hardware, engine
         What is served where, and by what.
     deployment, load : dict
-        Fields of `perfmodel.serving.fields`.
+        Fields of `perfmodel.strategy.served_fields`.
     arrival : str
         One of `CLOSED`, `OPEN`, `OFFLINE`, `STATIC`.
     batch : int

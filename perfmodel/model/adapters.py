@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 from perfmodel.base.errors import ModelError, did_you_mean
 from perfmodel.model.attention import AttentionSpec
-from perfmodel.model.layers import LayerSpec
-from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.layers import LayerSpec, MlpSpec
 from perfmodel.model.pieces import check_choice, check_size
 
 

@@ -16,20 +16,21 @@ from perfmodel.model.attention import (
     IndexerSpec,
 )
 from perfmodel.model.layers import (
+    ACTIVATIONS,
+    MLP_KINDS,
     NORMS,
     LayerParameters,
     LayerSpec,
     Mixer,
+    MlpSpec,
     active_layer_parameters,
     expert_parameters,
     layer_parameters,
     norm_parameters,
 )
-from perfmodel.model.mlp import ACTIVATIONS, MLP_KINDS, MlpSpec
 from perfmodel.model.pieces import LAYER_LIMIT, Piece, check_size
 from perfmodel.model.recurrence import RecurrenceSpec, ShortConvolutionSpec
-from perfmodel.model.spec import POSITION_EMBEDDINGS, ModelSpec
-from perfmodel.model.tower import TowerSpec
+from perfmodel.model.spec import POSITION_EMBEDDINGS, ModelSpec, TowerSpec
 
 __all__ = [
     "ACTIVATIONS",

@@ -27,8 +27,7 @@ from perfmodel.model.pages import (
     resolved,
     spellings,
 )
-from perfmodel.model.quantization import QuantizationSpec, places_of
-from perfmodel.model.quantization_config import read_quantization
+from perfmodel.model.quantization import PLACES, QuantizationSpec, place_of, read_quantization
 from perfmodel.model.vision import read_towers
 
 _WORDS = JsonWords(
@@ -197,9 +196,21 @@ def _quantization(
     layers = model.num_layers + len(model.mtp_layers)
     expert_dtype = str(stated.get("expert_dtype") or "")
     try:
-        return read_quantization(found, places_of(model), layers, expert_dtype)
+        return read_quantization(found, _matrix_places(model), layers, expert_dtype)
     except ModelError as error:  # no number of a training depends on it
         return f"quantization_config not understood ({error}): weights are taken as of 16 bits"
+
+
+def _matrix_places(model: ModelSpec) -> frozenset[str]:
+    """Return where a model has matrices."""
+    layers = dict.fromkeys((*model.layers, *model.mtp_layers))
+    found = (
+        place_of(where, piece)
+        for layer in layers
+        for where, piece in layer.pieces(model.hidden_size)
+        if piece.kind == "matrix"
+    )
+    return frozenset((*found, "embedding", "output")) & frozenset(PLACES)
 
 
 def language_model(config: Mapping[str, Any]) -> tuple[dict[str, Any], str]:

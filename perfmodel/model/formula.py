@@ -13,12 +13,12 @@ from __future__ import annotations
 import ast
 import itertools
 import math
-import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Protocol
 
 from perfmodel.base.errors import ModelError
+from perfmodel.base.language import Evaluate, Language, dotted
 
 
 class Names(Protocol):
@@ -39,29 +39,6 @@ class Absent(ModelError):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"key {name!r}: missing or null")
-
-
-Evaluate = Callable[[Names], Any]
-
-_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Div: operator.truediv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-}
-_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.In: lambda a, b: a in b,
-    ast.NotIn: lambda a, b: a not in b,
-}
 
 
 def _up_to_multiple(value: float, multiple: int) -> int:
@@ -114,14 +91,14 @@ def compile_formula(text: str) -> Evaluate:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError) as error:
         raise ModelError(f"formula {text!r}: {error}") from None
-    return _compile(tree.body, text)
+    return _Formula(text).compiled(tree)
 
 
 @cache
 def names_of(text: str) -> tuple[str, ...]:
     """Return the names that a formula mentions, in their order."""
     tree = ast.parse(text.strip(), mode="eval")
-    found = [dotted for node in ast.walk(tree) if (dotted := _dotted(node))]
+    found = [name for node in ast.walk(tree) if (name := dotted(node))]
     return tuple(dict.fromkeys(name for name in found if name not in FUNCTIONS))
 
 
@@ -130,11 +107,11 @@ def per_layer_names_of(text: str) -> tuple[str, ...]:
     """Return the names of which a formula takes the entry of a layer: ``key[i]``."""
     tree = ast.parse(text.strip(), mode="eval")
     return tuple(
-        dotted
+        name
         for node in ast.walk(tree)
         if isinstance(node, ast.Subscript)
         and _is_layer(node.slice)
-        and (dotted := _dotted(node.value))
+        and (name := dotted(node.value))
     )
 
 
@@ -142,61 +119,68 @@ def _is_layer(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and node.id == "i"
 
 
-def _dotted(node: ast.AST) -> str:
-    """Return a name or ``section.key``, "" for anything else."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-        return f"{node.value.id}.{node.attr}"
-    return ""
+class _Formula(Language):
+    """Formulas over the keys of one file."""
 
+    def __init__(self, text: str) -> None:
+        self.text = text
 
-def _compile(node: ast.expr, text: str) -> Evaluate:
-    def inner(child: ast.expr) -> Evaluate:
-        return _compile(child, text)
+    def compiled(self, node: ast.AST) -> Evaluate:
+        inner = super().compiled
+        match node:
+            case ast.IfExp(test, body, orelse):
+                condition, then, otherwise = map(self.compiled, (test, body, orelse))
+                return lambda names: then(names) if condition(names) else otherwise(names)
+            case ast.Subscript(ast.Dict(keys, values), index):
+                entries = [self.compiled(value) for value in values]
+                return _choice(keys, entries, self.compiled(index), index)
+            case ast.Subscript(value, index):
+                return _entry(self.compiled(value), self.compiled(index), value, index)
+            case ast.Call(ast.Name("given"), [argument], []) if dotted(argument):
+                name = dotted(argument)
+                return lambda names: _is_given(names, name)
+            case ast.Call(ast.Name("stated"), [argument], []) if dotted(argument):
+                name = dotted(argument)
+                return lambda names: names.stated(name)
+            case ast.Call(ast.Name(function), arguments, []) if function in FUNCTIONS:
+                call, parts = FUNCTIONS[function], [self.compiled(it) for it in arguments]
+                return lambda names: call(*(value(names) for value in parts))
+        return inner(node)
 
-    match node:
-        case ast.Constant(value):
-            return lambda names: value
-        case ast.Name() | ast.Attribute(value=ast.Name()):
-            name = _dotted(node)
-            return lambda names: names.value(name)
-        case ast.BinOp(left, op, right) if type(op) in _BINARY:
-            return _binary(_BINARY[type(op)], inner(left), inner(right), node)
-        case ast.UnaryOp(ast.Not(), operand):
-            negated = inner(operand)
-            return lambda names: not negated(names)
-        case ast.UnaryOp(ast.USub(), operand):
-            value_of = inner(operand)
-            return lambda names: -value_of(names)
-        case ast.BoolOp(ast.Or(), values):
-            default = isinstance(values[-1], ast.Constant)
-            return _either([inner(value) for value in values], default)
-        case ast.BoolOp(ast.And(), values):
-            every = [inner(value) for value in values]
-            return lambda names: all(part(names) for part in every)
-        case ast.Compare(left, ops, rights):
-            return _comparison(inner(left), ops, [inner(right) for right in rights])
-        case ast.IfExp(test, body, orelse):
-            condition, then, otherwise = inner(test), inner(body), inner(orelse)
-            return lambda names: then(names) if condition(names) else otherwise(names)
-        case ast.List(items) | ast.Tuple(items):
-            entries = [inner(item) for item in items]
-            return lambda names: [entry(names) for entry in entries]
-        case ast.Subscript(ast.Dict(keys, values), index):
-            return _choice(keys, [inner(value) for value in values], inner(index), index)
-        case ast.Subscript(value, index):
-            return _entry(inner(value), inner(index), value, index)
-        case ast.Call(ast.Name("given"), [argument], []) if _dotted(argument):
-            name = _dotted(argument)
-            return lambda names: _is_given(names, name)
-        case ast.Call(ast.Name("stated"), [argument], []) if _dotted(argument):
-            name = _dotted(argument)
-            return lambda names: names.stated(name)
-        case ast.Call(ast.Name(function), arguments, []) if function in FUNCTIONS:
-            call, values_of = FUNCTIONS[function], [inner(argument) for argument in arguments]
-            return lambda names: call(*(value(names) for value in values_of))
-    raise ModelError(f"formula {text!r}: {ast.unparse(node)!r} is not understood")
+    def refused(self, node: ast.AST) -> ModelError:
+        return ModelError(f"formula {self.text!r}: {ast.unparse(node)!r} is not understood")
+
+    def calculated(self, node: ast.BinOp, left: Evaluate, right: Evaluate) -> Evaluate:
+        """Return arithmetic; ``a // b`` of whole numbers must come out even."""
+        apply, exact = self.arithmetic[type(node.op)], isinstance(node.op, ast.FloorDiv)
+        shown = dotted(node.left), dotted(node.right)
+
+        def evaluate(names: Names) -> Any:
+            a, b = left(names), right(names)
+            if exact and (b == 0 or a % b):
+                first, second = (name or str(x) for name, x in zip(shown, (a, b), strict=True))
+                text = f"key {first!r}: {a} should be a multiple of {second!r}, which is {b}"
+                raise ModelError(text)
+            return apply(a, b)
+
+        return evaluate
+
+    def joined(self, node: ast.BoolOp, parts: Sequence[Evaluate]) -> Evaluate:
+        if isinstance(node.op, ast.And):
+            return lambda names: all(part(names) for part in parts)
+        default = isinstance(node.values[-1], ast.Constant)
+
+        def evaluate(names: Names) -> Any:
+            for part in parts[:-1]:
+                try:
+                    found = part(names)
+                except Absent:
+                    continue
+                if default or found is not False:
+                    return found
+            return parts[-1](names)
+
+        return evaluate
 
 
 def _is_given(names: Names, name: str) -> bool:
@@ -205,52 +189,6 @@ def _is_given(names: Names, name: str) -> bool:
     except Absent:
         return False
     return True
-
-
-def _binary(
-    apply: Callable[[Any, Any], Any], left: Evaluate, right: Evaluate, node: ast.BinOp
-) -> Evaluate:
-    """Return arithmetic; ``a // b`` of whole numbers must come out even."""
-    exact = isinstance(node.op, ast.FloorDiv)
-    shown = _dotted(node.left), _dotted(node.right)
-
-    def evaluate(names: Names) -> Any:
-        a, b = left(names), right(names)
-        if exact and (b == 0 or a % b):
-            first, second = (name or str(x) for name, x in zip(shown, (a, b), strict=True))
-            raise ModelError(f"key {first!r}: {a} should be a multiple of {second!r}, which is {b}")
-        return apply(a, b)
-
-    return evaluate
-
-
-def _either(parts: list[Evaluate], default: bool) -> Evaluate:
-    def evaluate(names: Names) -> Any:
-        for part in parts[:-1]:
-            try:
-                found = part(names)
-            except Absent:
-                continue
-            if default or found is not False:
-                return found
-        return parts[-1](names)
-
-    return evaluate
-
-
-def _comparison(left: Evaluate, ops: list[ast.cmpop], rights: list[Evaluate]) -> Evaluate:
-    compare = [_COMPARE[type(op)] for op in ops]
-
-    def evaluate(names: Names) -> bool:
-        first = left(names)
-        for test, right in zip(compare, rights, strict=True):
-            second = right(names)
-            if not test(first, second):
-                return False
-            first = second
-        return True
-
-    return evaluate
 
 
 def _choice(
@@ -262,7 +200,7 @@ def _choice(
         for key, value in zip(keys, values, strict=True)
         if isinstance(key, ast.Constant)
     }
-    name = next((found for node in _outer_first(shown) if (found := _dotted(node))), "")
+    name = next((found for node in ast.walk(shown) if (found := dotted(node))), "")
 
     def evaluate(names: Names) -> Any:
         word = index(names)
@@ -275,13 +213,9 @@ def _choice(
     return evaluate
 
 
-def _outer_first(node: ast.expr) -> Iterator[ast.AST]:
-    return ast.walk(node)
-
-
 def _entry(value: Evaluate, index: Evaluate, node: ast.expr, where: ast.expr) -> Evaluate:
     """Return an entry of a list; ``key[i]`` needs as many entries as there are layers."""
-    name = _dotted(node)
+    name = dotted(node)
     per_layer = bool(name) and _is_layer(where)
 
     def evaluate(names: Names) -> Any:

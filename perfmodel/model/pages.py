@@ -21,12 +21,10 @@ from perfmodel.base.units import format_si
 from perfmodel.model.attention import AttentionSpec, CompressionSpec, IndexerSpec
 from perfmodel.model.config_keys import ConfigKeys
 from perfmodel.model.formula import Absent, compile_formula, names_of, per_layer_names_of
-from perfmodel.model.layers import LayerSpec, Mixer
-from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.layers import LayerSpec, Mixer, MlpSpec
 from perfmodel.model.pieces import LAYER_LIMIT, SIZE_LIMIT, Piece, Pieces, check_choice, check_size
 from perfmodel.model.recurrence import RecurrenceSpec, ShortConvolutionSpec
-from perfmodel.model.spec import ModelSpec
-from perfmodel.model.tower import TowerSpec
+from perfmodel.model.spec import ModelSpec, TowerSpec
 
 Page = Mapping[str, Any]
 

@@ -1,24 +1,27 @@
-"""`ModelSpec`: a whole model as facts about its architecture, and its parameter counts."""
+"""`ModelSpec`: a whole model as facts about its architecture, and its parameter counts.
+
+Towers are stacks of layers beside the language model: vision towers and encoders.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from perfmodel.base.errors import ModelError
-from perfmodel.base.notebook import facts_html
-from perfmodel.base.units import counted, format_si
+from perfmodel.base.units import counted, facts_html, format_si
 from perfmodel.model.adapters import AdapterSpec, check_targets, fitted
-from perfmodel.model.describe import describe_layer
 from perfmodel.model.layers import (
     LayerSpec,
     active_layer_parameters,
+    describe_layer,
     layer_parameters,
     norm_parameters,
     stream_gates,
 )
 from perfmodel.model.pieces import (
+    Piece,
     Pieces,
     check_choice,
     check_flag,
@@ -28,8 +31,66 @@ from perfmodel.model.pieces import (
     parameters_of,
     vector,
 )
-from perfmodel.model.quantization import PLACES, QuantizationSpec, weight_bytes
-from perfmodel.model.tower import TowerSpec
+from perfmodel.model.quantization import (
+    PLACES,
+    WIDE_BYTES,
+    QuantizationSpec,
+    WeightFormat,
+    place_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TowerSpec:
+    """A stack of layers with a width and a sequence length of its own.
+
+    Attributes
+    ----------
+    name : str
+        "vision", "audio" or "encoder".
+    hidden_size : int
+        Width of its residual stream.
+    layers : tuple of LayerSpec
+    tokens : int
+        Tokens of one sequence (patches of its images); 0 for as many as the language model
+        has, as in an encoder-decoder.
+    final_norm : bool
+        A norm follows the last layer.
+    extra : tuple of Piece
+        Patch embedding, positions and projector.
+    """
+
+    name: str
+    hidden_size: int
+    layers: tuple[LayerSpec, ...]
+    tokens: int = 0
+    final_norm: bool = False
+    extra: Pieces = ()
+
+    def __post_init__(self) -> None:
+        check_size("hidden_size", self.hidden_size)
+        check_size("tokens", self.tokens, minimum=0)
+        check_flag("final_norm", self.final_norm)
+        check_pieces("extra", self.extra)
+        if not isinstance(self.layers, tuple) or not all(
+            isinstance(layer, LayerSpec) for layer in self.layers
+        ):
+            raise ModelError("key 'layers': should be a tuple of LayerSpec")
+
+    def parameter_count(self) -> int:
+        """Parameters of the tower."""
+        layers = sum(layer_parameters(layer, self.hidden_size).total for layer in self.layers)
+        return layers + self._edges()
+
+    def active_parameter_count(self) -> int:
+        """Parameters that one of its tokens meets."""
+        layers = sum(active_layer_parameters(layer, self.hidden_size) for layer in self.layers)
+        return layers + self._edges()
+
+    def _edges(self) -> int:
+        norm = norm_parameters(self.layers[-1].norm, self.hidden_size) if self.layers else 0
+        return parameters_of(self.extra) + (norm if self.final_norm else 0)
+
 
 POSITION_EMBEDDINGS = ("rope", "learned", "alibi", "none")
 
@@ -272,8 +333,40 @@ class ModelSpec:
         return active + (self.vocab_size * self.table_width if self.tied_embeddings else 0)
 
     def weight_bytes(self) -> dict[str, float]:
-        """Bytes of the weights as published, by place; see `weight_bytes` [B]."""
-        return weight_bytes(self)
+        """Bytes of the weights as published, scales included, by place [B].
+
+        Returns
+        -------
+        dict of str to float
+            Places as `PLACES`, then "norms", "extra", "encoder" and "multi_token_prediction";
+            without the second copy of shared tables that checkpoints of such modules may hold.
+        """
+        found: dict[str, float] = {}
+
+        def add(place: str, count: float) -> None:
+            found[place] = found.get(place, 0.0) + count
+
+        known: dict[object, tuple[tuple[str, float], ...]] = {}
+        for index, layer in enumerate((*self.layers, *self.mtp_layers)):
+            formats = _formats(self.quantization, index)
+            key = (id(layer), formats)
+            if key not in known:
+                known[key] = tuple(_layer_bytes(layer, self.hidden_size, dict(formats)))
+            for place, count in known[key]:
+                add(place if index < self.num_layers else "multi_token_prediction", count)
+        for layer in self.mtp_layers:
+            add("multi_token_prediction", WIDE_BYTES * self.mtp_extra(layer))
+        for place, count in (
+            ("embedding", self.embedding_parameters()),
+            ("output", self.output_parameters()),
+        ):
+            item = self.quantization.at(place) if self.quantization else None
+            piece = Piece(place, "matrix", self.table_width, max(count // self.table_width, 1))
+            add(place, item.bytes_of(piece) if item and count else WIDE_BYTES * count)
+        add("norms", WIDE_BYTES * self.final_norm_parameters())
+        add("extra", WIDE_BYTES * self.edge_parameters())
+        add("encoder", WIDE_BYTES * sum(tower.parameter_count() for tower in self.encoders))
+        return {place: count for place, count in found.items() if count}
 
     def matrix_precision(self, place: str, layer: int = 0) -> str:
         """Return the format of products with published weights at a place.
@@ -338,3 +431,21 @@ class ModelSpec:
         """Return the parameters of a multi-token-prediction module beside its layer."""
         projection = 2 * self.hidden_size * self.hidden_size
         return projection + 3 * norm_parameters(layer.norm, self.hidden_size)
+
+
+def _formats(
+    quantization: QuantizationSpec | None, layer: int
+) -> tuple[tuple[str, WeightFormat | None], ...]:
+    if quantization is None:
+        return ()
+    return tuple((place, quantization.at(place, layer)) for place in PLACES)
+
+
+def _layer_bytes(
+    layer: LayerSpec, hidden_size: int, formats: dict[str, WeightFormat | None]
+) -> Iterator[tuple[str, float]]:
+    for where, piece in layer.pieces(hidden_size):
+        place = place_of(where, piece)
+        item = formats.get(place)
+        narrow = item is not None and item.takes(piece)
+        yield place, item.bytes_of(piece) if item and narrow else WIDE_BYTES * piece.parameters

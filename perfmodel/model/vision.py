@@ -11,11 +11,10 @@ from typing import Any
 from perfmodel.base.errors import ModelError
 from perfmodel.base.units import format_si
 from perfmodel.model.attention import AttentionSpec
-from perfmodel.model.layers import LayerSpec
-from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.layers import LayerSpec, MlpSpec
 from perfmodel.model.pages import class_facts
 from perfmodel.model.pieces import Piece, Pieces, check_size, vector
-from perfmodel.model.tower import TowerSpec
+from perfmodel.model.spec import TowerSpec
 
 SECTIONS = {"vision_config": "vision", "audio_config": "audio"}
 COLOURS = 3

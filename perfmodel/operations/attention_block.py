@@ -12,7 +12,7 @@ import numpy as np
 
 from perfmodel.base.columns import Column
 from perfmodel.compute.stream_catalogue import composed_norm, composed_rotary, elementwise, traffic
-from perfmodel.model.build import AttentionSpec, ModelSpec
+from perfmodel.model.build import AttentionSpec, ModelSpec, TowerSpec
 from perfmodel.operations.context_block import (
     context_communication,
     exchanges_heads,
@@ -27,7 +27,6 @@ from perfmodel.operations.sparse_block import (
     add_indexer,
     add_sparse_core,
 )
-from perfmodel.operations.towers import encoder_tokens
 
 CORE = "attention.core"
 RING_STEP = "attention.core_remote"
@@ -380,3 +379,21 @@ def _unfused_core(ops: OperationList, spec: AttentionSpec, heads: Column, groups
             batch * length * spec.value_head_dim * 2.0,
         )
     )
+
+
+ENCODER = "encoder"
+
+
+def tower_tokens(tower: TowerSpec, sequence_length: Column) -> Column:
+    """Tokens of a tower per sequence; 0 where they are not stated and it is no encoder."""
+    if tower.tokens:
+        return np.full(sequence_length.shape, float(tower.tokens))
+    return sequence_length if tower.name == ENCODER else np.zeros(sequence_length.shape)
+
+
+def encoder_tokens(model: ModelSpec, sequence_length: Column) -> Column:
+    """Tokens of a sequence to which cross attention attends."""
+    for tower in model.towers:
+        if tower.name == ENCODER:
+            return tower_tokens(tower, sequence_length)
+    return sequence_length

@@ -5,7 +5,7 @@ How they travel is a fact of the software, ``expert_dispatch``:
 - ``all_to_all``: once per chosen expert (Megatron-Core's dispatcher 'alltoall');
 - ``all_gather``: every rank gets all tokens of the group, results are reduce-scattered;
 - ``deepep``: once per rank that holds any of a token's experts, between nodes once per node and
-  forwarded inside (`perfmodel.network.expert_exchange`);
+  forwarded inside (`perfmodel.compute.expert_exchange`);
 - ``hybrid_ep``: the same by bulk copies at the rate of the links, as HybridEP does.
 """
 
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.columns import Column
+from perfmodel.compute.expert_exchange import places_met
 from perfmodel.model.build import MlpSpec
 from perfmodel.operations.operation_list import OperationList
 from perfmodel.operations.operations import Communication, Role, Size, TokenExchange
@@ -93,9 +94,6 @@ def dispatch_copies(ops: OperationList, mlp: MlpSpec) -> Column:
     distinct node between nodes, where routing is limited to some groups of experts those of
     these groups (`perfmodel.kernels.collective.expert_exchange.distinct_places`).
     """
-    from perfmodel.kernels.collective import expert_exchange as kernel
-    from perfmodel.kernels.work import kernel_work
-
     degree = ops.keys.number("expert_parallel")
     if ops.framework.expert_dispatch not in DEDUPLICATED:
         return np.full(degree.shape, float(mlp.experts_per_token))
@@ -103,9 +101,7 @@ def dispatch_copies(ops: OperationList, mlp: MlpSpec) -> Column:
     places = np.where(degree > inside, np.ceil(degree / inside), degree)
     groups = float(max(mlp.expert_groups, 1))
     sizes = (mlp.experts_per_token, float(mlp.experts), groups, groups * group_share(mlp))
-    with kernel_work(exchanges=places.size):
-        copies: Column = kernel.distinct_place_counts(places, *sizes)
-    return copies
+    return places_met(places, *sizes)
 
 
 def group_share(mlp: MlpSpec) -> float:

@@ -11,9 +11,7 @@ import numpy as np
 
 from perfmodel.base.columns import Column
 from perfmodel.base.precisions import OPERAND_BYTES, PRECISIONS
-from perfmodel.model.adapters import AdapterSpec
 from perfmodel.model.pieces import Pieces
-from perfmodel.operations.adapters import add_adapters, add_dequantisation
 from perfmodel.operations.operations import (
     Attention,
     Communication,
@@ -27,7 +25,7 @@ from perfmodel.operations.operations import (
     Stream,
 )
 from perfmodel.software.framework import Framework
-from perfmodel.software.recompute import policy_of
+from perfmodel.software.modules import policy_of
 from perfmodel.strategy.grid import RECOMPUTE
 
 # Host work, in launches, when one parameter's gradient is ready: autograd accumulation and
@@ -54,7 +52,6 @@ class OperationList:
         keys: LayerKeys,
         framework: Framework,
         machine: Machine,
-        adapters: AdapterSpec | None = None,
     ) -> None:
         self.keys = keys
         self.machine = machine
@@ -64,8 +61,7 @@ class OperationList:
         self.modules: tuple[str, ...] = ()  # that selective recomputation may repeat
         self.normed_behind = False  # a norm reads what the last product puts out
         self._policy = policy_of(framework.selective_recompute, framework.flash_attention)
-        self.adapters = adapters
-        self.frozen = adapters is not None  # weights of what is added have no gradient
+        self.frozen = False  # weights of what is added have no gradient
         # (product, phase) of casts whose tensor is gathered over the tensor ranks afterwards.
         self._cast_ahead_of_gather: set[tuple[str, str]] = set()
         self._products = 0  # so far, of those of which selective recomputation takes every second
@@ -104,7 +100,7 @@ class OperationList:
         ----------
         operation : Operation
         module : str
-            The smallest one to which it belongs (`perfmodel.software.recompute.MODULES`).
+            The smallest one to which it belongs (`perfmodel.software.modules.MODULES`).
         alternate : float or ndarray
             Share of it that is repeated where every second product is.
         """
@@ -232,14 +228,26 @@ class OperationList:
         self.add(forward, module=module, alternate=alternate)
         self.add(Gemm(name, "backward_input", tokens, inputs, outputs, **shared))
         if self.frozen:
-            add_dequantisation(self, name, inputs * outputs * batch, count)
             widths = matrices or (outputs / sides,) * sides
             rows = tokens * batch if rows is None else rows
-            add_adapters(self, name, tokens, inputs, widths, batch, count, rows)
+            self.beside_frozen(name, tokens, inputs, outputs, widths, batch, count, rows)
         else:
             self._weight_gradient(name, tokens, inputs, outputs, shared)
         if quantised and np.any(self.keys.low_precision > 0):
             self._casts(name, tokens * batch * count, inputs, outputs, count, module)
+
+    def beside_frozen(
+        self,
+        product: str,
+        tokens: Size,
+        inputs: Size,
+        outputs: Size,
+        widths: Sequence[Size],
+        batch: Size,
+        count: Size,
+        rows: Size,
+    ) -> None:
+        """Add what stands beside a frozen product: nothing, but for adapters."""
 
     def _weight_gradient(
         self, name: str, tokens: Size, inputs: Size, outputs: Size, shared: Mapping[str, Any]

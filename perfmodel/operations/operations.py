@@ -186,7 +186,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Communication:
-    """A collective; ``size`` [B] follows nccl-tests (see `perfmodel.network.collectives`).
+    """A collective; ``size`` [B] follows nccl-tests (see `perfmodel.compute.collectives`).
 
     ``hidden_by`` names operations ``(name, phase)`` of the same layer, or ``mlp.*`` and
     ``mixer.*``, that run at the same time where ``hides`` is 1; ``tail`` is the share that
@@ -205,12 +205,12 @@ class Communication:
     tail: Size = 0.0
     count: Size = 1.0
     role: Role = Role.NONE
-    algorithm: str = "auto"  # of `perfmodel.network.collectives.ALGORITHMS`
+    algorithm: str = "auto"  # of `perfmodel.compute.collectives.ALGORITHMS`
 
 
 @dataclass(frozen=True, slots=True)
 class TokenExchange(Communication):
-    """A dispatch or combine by DeepEP's kernels (`perfmodel.network.expert_exchange`).
+    """A dispatch or combine by DeepEP's kernels (`perfmodel.compute.expert_exchange`).
 
     ``size`` is what an all-to-all of the same copies would send.
     """

@@ -15,6 +15,8 @@ import numpy as np
 
 from perfmodel.compute.stream_catalogue import cross_entropy, embedding, traffic
 from perfmodel.model.build import LayerSpec, ModelSpec, TowerSpec
+from perfmodel.operations.adapters import listed_operations
+from perfmodel.operations.attention_block import tower_tokens
 from perfmodel.operations.layer_block import add_layer, add_norm
 from perfmodel.operations.operation_list import OperationList
 from perfmodel.operations.operations import (
@@ -25,7 +27,6 @@ from perfmodel.operations.operations import (
     Role,
     Stream,
 )
-from perfmodel.operations.towers import tower_tokens
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.fields import RECOMPUTE
 
@@ -107,7 +108,7 @@ def part_operations(
     keys, adapters = part.keys(keys), model.adapters
     if adapters is not None and part.layer is None:
         adapters = adapters.beside_layers()
-    ops = OperationList(keys, framework, machine, adapters)
+    ops = listed_operations(keys, framework, machine, adapters)
     if part.layer is not None:
         add_layer(ops, model, part.layer)
         if adapters is not None:
@@ -164,7 +165,7 @@ def _tower_operations(
         adapters = model.adapters
         if adapters is not None and tower not in model.encoders:
             adapters = adapters.beside_layers()
-        ops = OperationList(LayerKeys(lengths), framework, machine, adapters)
+        ops = listed_operations(LayerKeys(lengths), framework, machine, adapters)
         for layer, times in Counter(tower.layers).items():
             start = len(ops.operations)
             add_layer(ops, own, layer)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from perfmodel.base.columns import Column
 from perfmodel.base.errors import HardwareError
 from perfmodel.base.precisions import PRECISIONS, wide_format
-from perfmodel.operations.operations import LayerKeys, Operation, Size
+from perfmodel.operations.operations import Communication, LayerKeys, Operation, Size
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -147,3 +147,14 @@ def wide_formats(hardware: Hardware, keys: LayerKeys) -> NDArray[np.str_]:
         wanted = wide_format(name)
         formats.append(wanted if has[wanted] else "")
     return np.array(formats)[keys.columns["precision"]]
+
+
+def crossed_level(communication: Communication, hardware: Hardware) -> str:
+    """Return the name of the outermost network level that a communication crosses."""
+    from perfmodel.compute.collectives import outermost_level
+
+    members, stride = (
+        int(np.asarray(value).reshape(-1)[0])
+        for value in (communication.members, communication.stride)
+    )
+    return hardware.system.network[int(outermost_level(hardware, members, stride)[0])].name

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.base.columns import Column
+from perfmodel.compute.recurrence_counts import STATE_BYTES
 from perfmodel.compute.stream_catalogue import elementwise, norm, traffic
-from perfmodel.kernels.recurrence.counts import STATE_BYTES
 from perfmodel.model.build import ModelSpec, RecurrenceSpec, ShortConvolutionSpec
 from perfmodel.operations.context_block import (
     ALL_GATHER,

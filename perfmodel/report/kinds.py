@@ -1,15 +1,19 @@
-"""What the page shows of each kind of results: which figures rank, trade off, add up."""
+"""What pages and figures show of each kind of results, and what they call it: ``shown.toml``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
+from perfmodel.base.files import read_toml
 from perfmodel.kernels import variables
 from perfmodel.kernels.serving import variables as serving_variables
-from perfmodel.kernels.variables import RATE
+from perfmodel.kernels.variables import parts_of
 from perfmodel.wafer import result_subject as wafer_variables
 
+SHOWN = read_toml(Path(__file__).with_name("shown.toml"))
 Pairs = tuple[tuple[str, str], ...]
 
 
@@ -84,199 +88,45 @@ class Kind:
     heading: str = ""
 
 
-_USER = "tokens_per_second_per_user"
-_OF_COMPONENT = ("_time", "_exposed")
+VARIABLES = {
+    "training": variables.VARIABLES,
+    "serving": serving_variables.VARIABLES,
+    "wafer": wafer_variables.VARIABLES,
+}
+PROJECTED = "projected_"
+"""Ahead of the variables of a projection, in columns of what was compared."""
 
-TRAINING = Kind(
-    "training",
-    "Training steps",
-    "strategy",
-    "strategies",
-    RATE,
-    "step_time",
-    (
-        ("memory_total", RATE),
-        ("cost_per_token", RATE),
-        ("cost_per_token", "training_time"),
-        ("energy_per_token", RATE),
-        ("devices", "training_time"),
-        ("communication_share", "model_flops_utilization"),
-    ),
-    (
-        *(RATE, "memory_total", "step_time", "model_flops_utilization", "cost_per_token"),
-        *("training_time", "training_cost", "goodput", "energy_per_token"),
-        *("communication_share", "bubble_share", "hardware_flops_utilization"),
-        *("step_time_low", "step_time_high", "memory_high"),
-    ),
-    (
-        *("step_time", RATE, "model_flops_utilization", "memory_total"),
-        *("training_time", "training_cost", "cost_per_token"),
-    ),
-    (RATE, "memory_total", "communication_share", "bubble_share"),
-    (
+
+def _parts(kind: str, whole: str) -> tuple[str, ...]:
+    """Return the figures that add up to another one, as the tables of variables have them."""
+    if kind == "comparison":
+        own = whole.removeprefix(PROJECTED) if whole.startswith(PROJECTED) else "step_time"
+        return tuple(PROJECTED + name for name in _parts("training", own))
+    return parts_of(whole, VARIABLES[kind].values())
+
+
+def _kind(name: str) -> Kind:
+    """Return a kind as ``shown.toml`` has it."""
+    told: dict[str, Any] = {**SHOWN["kinds"][name]}
+    waterfalls = tuple(
         Waterfall(
-            "Where the time goes", "step_time", tuple(variables.TIME_COMPONENTS), _OF_COMPONENT
-        ),
-        Waterfall(
-            "Where the memory goes",
-            "memory_total",
-            tuple(variables.MEMORY_COMPONENTS),
-            ("memory_",),
-        ),
-    ),
-    {"step_time": ("step_time_low", "step_time_high"), "memory_total": ("", "memory_high")},
-    "project",
-    ("pipeline_parallel", "tensor_parallel"),
-    "Best strategies",
-)
-SERVING = Kind(
-    "serving",
-    "Served models",
-    "operating point",
-    "operating points",
-    RATE,
-    "request_time_mean",
-    (
-        (_USER, RATE),
-        ("time_to_first_token_p95", RATE),
-        ("cost_per_token", _USER),
-        ("energy_per_token", _USER),
-        ("memory_total", RATE),
-    ),
-    (
-        *(RATE, _USER, "time_to_first_token_mean", "time_to_first_token_p95"),
-        *("time_per_output_token_mean", "memory_total", "cost_per_token", "energy_per_token"),
-        *("request_rate", "utilization", "batch"),
-    ),
-    (
-        *("time_to_first_token_mean", "time_to_first_token_p95", "time_per_output_token_mean"),
-        *(RATE, _USER, "memory_total", "cost_per_token"),
-    ),
-    (RATE, _USER, "time_to_first_token_p95"),
-    (
-        Waterfall(
-            "Where a mean pass goes", "pass_time", serving_variables.TIME_COMPONENTS, ("_time",)
-        ),
-        Waterfall(
-            "Where the memory goes",
-            "memory_total",
-            ("memory_weights", "memory_activations", "memory_workspace", "memory_cache"),
-            ("memory_",),
-        ),
-    ),
-    {
-        f"{name}_mean": (f"{name}_low", f"{name}_high")
-        for name in ("time_to_first_token", "time_per_output_token")
-    },
-    "serve",
-    ("tensor_parallel", "concurrency"),
-    "Best operating points",
-)
-WAFER = Kind(
-    "wafer",
-    "Meshes of cores",
-    "mapping",
-    "mappings",
-    "tokens_per_second",
-    "latency",
-    (
-        ("sram_used", "tokens_per_second"),
-        ("mesh_tokens_per_second", "tokens_per_second"),
-        ("link_utilization", "tokens_per_second"),
-    ),
-    (
-        *("tokens_per_second", "latency", "sram_used", "utilization", "mesh_tokens_per_second"),
-        "link_utilization",
-    ),
-    ("latency", "tokens_per_second", "mesh_tokens_per_second", "utilization", "sram_used"),
-    ("tokens_per_second", "sram_used", "utilization"),
-    (
-        Waterfall(
-            "Where the latency goes", "latency", tuple(wafer_variables.TIME_COMPONENTS), ("_time",)
-        ),
-        Waterfall(
-            "What the fullest core holds",
-            "sram_used",
-            ("weight_bytes", "cache_bytes", "activation_bytes"),
-            ("_bytes",),
-        ),
-    ),
-    {},
-    "",
-    ("grid_rows", "grid_columns"),
-    "Best mappings",
-)
-COMPARISON = Kind(
-    "comparison",
-    "Compared with measured runs",
-    "measured run",
-    "measured runs",
-    "absolute_error",
-    "projected",
-    (("measured", "projected"), ("measured", "error")),
-    ("absolute_error", "error", "measured", "projected"),
-    ("measured", "projected", "error"),
-    ("error", "measured"),
-    (
-        Waterfall(
-            "Where the projected time goes",
-            "projected",
-            tuple(f"projected_{name}" for name in variables.TIME_COMPONENTS),
-            ("projected_", *_OF_COMPONENT),
-        ),
-        Waterfall(
-            "Where the projected memory goes",
-            "projected_memory_total",
-            tuple(f"projected_{name}" for name in variables.MEMORY_COMPONENTS),
-            ("projected_memory_",),
-        ),
-    ),
-    {"projected": ("projected_step_time_low", "projected_step_time_high")},
-    map=("model", "hardware"),
-    heading="Largest errors",
-)
-RANKS = Kind(
-    "ranks",
-    "Simulated ranks",
-    "rank",
-    "ranks",
-    "wall_time",
-    "wall_time",
-    (("exposed_communication", "wall_time"), ("gpu_time", "communication_time")),
-    ("wall_time", "gpu_time", "exposed_communication", "communication_time", "peak_memory"),
-    ("wall_time", "gpu_time", "communication_time", "exposed_communication", "peak_memory"),
-    ("wall_time", "gpu_time", "exposed_communication"),
-    (
-        Waterfall(
-            "Where the wall time goes",
-            "wall_time",
-            ("gpu_time", "exposed_communication"),
-            ("_time",),
-        ),
-    ),
-    heading="Slowest ranks",
-)
-LAYERS = Kind(
-    "layers",
-    "Simulated layers",
-    "layer and pass",
-    "layers and passes",
-    "busy_time",
-    "busy_time",
-    (("compute_time", "exposed_communication"), ("compute_time", "communication_time")),
-    ("busy_time", "compute_time", "exposed_communication", "communication_time"),
-    ("busy_time", "compute_time", "exposed_communication", "communication_time"),
-    ("busy_time", "compute_time", "exposed_communication"),
-    (
-        Waterfall(
-            "Where the time goes",
-            "busy_time",
-            ("compute_time", "exposed_communication"),
-            ("_time",),
-        ),
-    ),
-    heading="Slowest layers",
-)
+            it["title"],
+            it["whole"],
+            tuple(it.get("parts", ())) or _parts(name, it["whole"]),
+            tuple(it.get("strip", ())),
+        )
+        for it in told.pop("waterfalls")
+    )
+    bands = {key: (low, high) for key, (low, high) in told.pop("bands", {}).items()}
+    trades = tuple((x, y) for x, y in told.pop("trades"))
+    rest: dict[str, Any] = {
+        key: tuple(it) if isinstance(it, list) else it for key, it in told.items()
+    }
+    return Kind(name=name, trades=trades, waterfalls=waterfalls, bands=bands, **rest)
+
+
+TRAINING, SERVING, WAFER = map(_kind, ("training", "serving", "wafer"))
+COMPARISON, RANKS, LAYERS = map(_kind, ("comparison", "ranks", "layers"))
 
 SLOWEST_FIRST = frozenset({"absolute_error", "wall_time", "busy_time"})
 """Ranked from the largest: not because that is good, but because that is what one looks for."""
@@ -288,33 +138,10 @@ TITLES: Mapping[str, str] = {
         for name, item in table.VARIABLES.items()
         if item.title
     },
-    "time_to_first_token_mean": "time to first token",
-    "time_to_first_token_p95": "time to first token, p95",
-    "time_per_output_token_mean": "time per output token",
-    "request_time_mean": "request time",
     "cost_per_token": variables.COSTS["cost_per_token"].title,
-    "global_batch_size": "global batch",
-    "micro_batch_size": "micro-batch",
-    "communication_share": "exposed communication",
-    "bubble_share": "pipeline bubble, share",
-    "absolute_error": "absolute error",
+    **SHOWN["titles"],
 }
-SHORT: Mapping[str, str] = {
-    "hardware": "hardware",
-    RATE: "tokens/s/device",
-    _USER: "tokens/s/user",
-    "time_to_first_token_mean": "TTFT",
-    "time_to_first_token_p95": "TTFT p95",
-    "time_per_output_token_mean": "TPOT",
-    "cost_per_token": "USD/Mtoken",
-    "memory_total": "memory",
-    "model_flops_utilization": "MFU",
-    "fits": "fits",
-    "grid_rows": "rows",
-    "grid_columns": "columns",
-    "communication_share": "communication",
-    "bubble_share": "bubble",
-}
+SHORT: Mapping[str, str] = SHOWN["short"]
 SHARES = ("utilization", "share", "goodput", "error", "fraction", "acceptance", "_spread")
 """Ends of the names of figures that read best in per cent."""
 

@@ -51,14 +51,6 @@ def packed(values: NDArray[Any]) -> Packed:
     }
 
 
-def unpacked(column: Packed) -> NDArray[Any]:
-    """Return what `packed` took: the page's own way, in Python."""
-    kind = np.dtype(column["type"]).newbyteorder("<")
-    data = zlib.decompress(base64.b64decode(column["data"]))
-    places = np.frombuffer(data, np.uint8).reshape(kind.itemsize, column["count"])
-    return np.ascontiguousarray(places.T).view(kind).reshape(-1)
-
-
 def size_of(column: Packed) -> int:
     """Return how many bytes a packed column adds to a page."""
     return len(column["data"]) + sum(
@@ -109,17 +101,6 @@ def levels(values: NDArray[Any], bits: int) -> Packed:
     error = math.expm1(width / 2) if logarithmic else width / 2
     about = {"scale": "log" if logarithmic else "linear", "low": low, "high": high, "bits": bits}
     return {**packed(codes(found) if bits <= 8 else found), **about, "error": error}
-
-
-def from_levels(column: Packed) -> NDArray[np.float64]:
-    """Return the numbers that `levels` stand for: the page's own way, in Python."""
-    low, high = column["low"], column["high"]
-    share = np.arange(2 ** column["bits"] - 2) / (2 ** column["bits"] - 3)
-    if column["scale"] == "log":
-        steps = low * (high / low) ** share
-    else:
-        steps = low + (high - low) * share
-    return np.concatenate(([np.nan, 0.0], steps))[unpacked(column)]
 
 
 def ratio(values: NDArray[Any], base: NDArray[Any]) -> Packed | None:

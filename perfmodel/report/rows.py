@@ -28,7 +28,7 @@ from perfmodel.report.kinds import (
     Waterfall,
 )
 from perfmodel.report.population import MOST_LABELS, Choices, Figures, Population, coded
-from perfmodel.serving import rules as serving_rules
+from perfmodel.serving import grid as serving_rules
 from perfmodel.store import results, subject
 from perfmodel.strategy import rules as training_rules
 from perfmodel.strategy.fields import FIELDS, StrategyField
@@ -113,7 +113,7 @@ def population_of(table: Table, where: str | None = None) -> Population:
 
 
 def _fields(kind: Kind) -> dict[str, StrategyField]:
-    from perfmodel.serving.fields import DEPLOYMENT_FIELD_BY_NAME, LOAD_FIELD_BY_NAME
+    from perfmodel.strategy.served_fields import DEPLOYMENT_FIELD_BY_NAME, LOAD_FIELD_BY_NAME
     from perfmodel.wafer.result_subject import FIELD_BY_NAME
 
     if kind is WAFER:

@@ -194,7 +194,7 @@ def _text(value: Any) -> str:
 
 def _model_facts(model: Mapping[str, Any]) -> Facts:
     """Return what is worth knowing of one model; nothing of several."""
-    from perfmodel.model.record import model_from_record
+    from perfmodel.model.presets import model_from_record
 
     try:
         spec = model_from_record(model)

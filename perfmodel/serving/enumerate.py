@@ -10,7 +10,19 @@ from numpy.typing import NDArray
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.model.presets import load_model
-from perfmodel.serving.fields import (
+from perfmodel.serving.grid import (
+    STATUS_REASONS,
+    VALID,
+    DeploymentGrid,
+    LoadGrid,
+    check_loads,
+    deployment_status,
+    engines_of,
+    worker_devices,
+)
+from perfmodel.strategy.grid import axis_product, axis_values, columns_from_rows
+from perfmodel.strategy.rules import head_counts
+from perfmodel.strategy.served_fields import (
     DEGREES,
     DEPLOYMENT_FIELD_BY_NAME,
     ENGINE_LIMITS,
@@ -18,15 +30,6 @@ from perfmodel.serving.fields import (
     UNSET,
     is_stated,
 )
-from perfmodel.serving.grid import DeploymentGrid, LoadGrid, check_loads, engines_of
-from perfmodel.serving.rules import (
-    STATUS_REASONS,
-    VALID,
-    deployment_status,
-    worker_devices,
-)
-from perfmodel.strategy.grid import axis_product, axis_values, columns_from_rows
-from perfmodel.strategy.rules import head_counts
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -64,7 +67,7 @@ def serving_grid(
     keep_impossible : bool
         Keep impossible deployments, with the code of the broken rule in ``status``.
     **axes
-        One value or a list for any field of `perfmodel.serving.fields.DEPLOYMENT_FIELDS`.
+        One value or a list for any field of `perfmodel.strategy.served_fields.DEPLOYMENT_FIELDS`.
         ``tensor_parallel`` takes every power of two up to a node whose devices hold the model where
         it is not given, and 1 with attention data parallelism; other fields have their defaults.
         Degrees of prefill workers are 1 where one of them is given, else as of decode workers.
@@ -101,7 +104,9 @@ def serving_grid(
     status = deployment_status(columns, spec, limit)
     grid = DeploymentGrid(spec, engines, columns, status)
     if "tensor_parallel" not in given:
-        grid = _fitting(grid, _profiles(hardware))
+        from perfmodel.hwprofiles.rows import profiles_of
+
+        grid = _fitting(grid, profiles_of(hardware))
     if keep_impossible:
         return grid
     if not (grid.status == VALID).any():
@@ -152,9 +157,9 @@ def load_grid(**axes: Any) -> LoadGrid:
     Parameters
     ----------
     **axes
-        One value or a list for any field of `perfmodel.serving.fields.LOAD_FIELDS`. Values of
-        ``concurrency`` (closed loop) and of ``arrival_rate`` (open loop) stand beside each
-        other, everything else is multiplied out.
+        One value or a list for any field of `perfmodel.strategy.served_fields.LOAD_FIELDS`.
+        Values of ``concurrency`` (closed loop) and of ``arrival_rate`` (open loop) stand beside
+        each other, everything else is multiplied out.
 
     Raises
     ------
@@ -214,7 +219,9 @@ def _axes(
     if "tensor_parallel" not in given and (ranks > 1).all():
         axes["tensor_parallel"] = np.ones(1, np.int64)  # every device a rank, as engines have it
     elif "tensor_parallel" not in given:
-        nodes = (profile.system.devices_per_node for profile in _profiles(hardware))
+        from perfmodel.hwprofiles.rows import profiles_of
+
+        nodes = (profile.system.devices_per_node for profile in profiles_of(hardware))
         most = max(nodes, default=NODE_DEVICES)
         most = min(most, devices) if devices else most
         heads = [heads for heads, _ in head_counts(model)]
@@ -222,15 +229,6 @@ def _axes(
         degrees = [t for t in powers if all(count % t == 0 for count in heads)]
         axes["tensor_parallel"] = np.array(degrees, np.int64)
     return axes
-
-
-def _profiles(hardware: Hardware | str | Sequence[Hardware | str]) -> list[Hardware]:
-    from perfmodel.hwprofiles import load_hardware
-
-    named = (
-        [hardware] if isinstance(hardware, str) or not isinstance(hardware, Sequence) else hardware
-    )
-    return [load_hardware(item) if isinstance(item, str) else item for item in named]
 
 
 def _fitting(grid: DeploymentGrid, profiles: Sequence[Hardware]) -> DeploymentGrid:

@@ -16,17 +16,22 @@ from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.precisions import OPERAND_BYTES
 from perfmodel.compute.expected_loads import DISTRIBUTIONS, expected_loads
 from perfmodel.compute.gemm import gemm_times
-from perfmodel.compute.grouped_gemm import Loads, pack_loads
+from perfmodel.compute.grouped_gemm import Loads, default_kernel, pack_loads
 from perfmodel.compute.moe import DRAWS, moe_layer_times
-from perfmodel.compute.moe_device import default_kernel
-from perfmodel.compute.routing import Routing, rank_loads
+from perfmodel.compute.routing import rank_loads
 from perfmodel.compute.stream import stream_times
 from perfmodel.hwprofiles import Hardware
-from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.layers import MlpSpec
+from perfmodel.model.routing import Routing
 from perfmodel.model.spec import ModelSpec
 from perfmodel.serving.communication import expert_exchange_times
-from perfmodel.serving.layouts import ACTIVATION_FORMATS, WEIGHT_FORMATS, Layouts
-from perfmodel.serving.weights import ProductFormat, place_formats
+from perfmodel.serving.layouts import (
+    ACTIVATION_FORMATS,
+    WEIGHT_FORMATS,
+    Layouts,
+    ProductFormat,
+    place_formats,
+)
 from perfmodel.software.engine import Engine
 
 SERVED_ROUTING = Routing("two_level")
@@ -140,7 +145,7 @@ def _variant(
 
 
 def expert_kernel(engine: Engine, hardware: Hardware) -> str:
-    """Return the library that runs routed experts, of `perfmodel.compute.moe_device.KERNELS`."""
+    """Return the library that runs routed experts, of `perfmodel.compute.grouped_gemm.KERNELS`."""
     own = default_kernel(hardware)
     if own in ("aiter", "cutlass"):  # of AMD and of systolic arrays, whatever the engine
         return own

@@ -14,10 +14,9 @@ from perfmodel.base.errors import StrategyError
 from perfmodel.base.precisions import FORMATS, WIDE_BYTES, cache_rule
 from perfmodel.compute.attention import attention_times
 from perfmodel.compute.attention_device import check_cache
-from perfmodel.compute.indexer import indexer_times
-from perfmodel.compute.narrow_gemm import weight_only_times
+from perfmodel.compute.gemm import weight_only_times
 from perfmodel.compute.recurrence import recurrence_times
-from perfmodel.compute.sparse_attention import sparse_attention_times
+from perfmodel.compute.sparse_attention import indexer_times, sparse_attention_times
 from perfmodel.compute.stream import stream_times
 from perfmodel.model.build import (
     AttentionSpec,
@@ -28,7 +27,7 @@ from perfmodel.model.build import (
 )
 from perfmodel.operations.priced import distinct_rows
 from perfmodel.operations.sparse_block import absorbs_keys
-from perfmodel.serving.weights import ProductFormat
+from perfmodel.serving.layouts import ProductFormat
 from perfmodel.software.engine import Engine
 
 if TYPE_CHECKING:

@@ -10,17 +10,16 @@ import numpy as np
 
 from perfmodel.base.precisions import FORMATS
 from perfmodel.base.units import format_si
-from perfmodel.compute.routing import Routing
 from perfmodel.kernels.serving.tables import COMMUNICATION, EXPERTS, OTHER, PARTS
 from perfmodel.model.build import AttentionSpec, Mixer, MlpSpec, ModelSpec, RecurrenceSpec
+from perfmodel.model.routing import Routing
 from perfmodel.operations.operations import Communication, Gemm, Stream, machine_of
 from perfmodel.operations.parts import Part
 from perfmodel.operations.served import head_operations, pass_keys, served_operations
 from perfmodel.serving.experts import expert_times
 from perfmodel.serving.layouts import Layouts
 from perfmodel.serving.mixers import Calls, decode_times, mixer_formats, prefill_times
-from perfmodel.serving.overlap import SHARED, hidden_parts
-from perfmodel.serving.pass_pricing import Item, price_items
+from perfmodel.serving.pass_pricing import SHARED, Item, hidden_parts, price_items
 from perfmodel.serving.pass_table import (
     LayerGroup,
     Recipe,
@@ -76,7 +75,7 @@ class PassOperation:
         Times it runs in a pass.
     time, adds : float
         Of one call, and what all calls add to the pass [s]: less where other kernels run beside
-        them (`perfmodel.serving.overlap`).
+        them (`perfmodel.serving.pass_pricing`).
     flops, traffic : float
         FLOP of matrix products and bytes of one call, memory or wire [FLOP, B]; 0 where they
         are not told apart.
@@ -120,7 +119,7 @@ def pass_operations(
     Returns
     -------
     list of PassOperation
-        In the order of a pass; what the host and drafts take stands at the end. `adds` sum up
+        In the order of a pass; what the host and speculation take stands at the end. `adds` sum up
         to `perfmodel.kernels.serving.passes.pass_times`, but for its interpolation between
         tabulated sizes.
 
@@ -140,18 +139,22 @@ def pass_operations(
         if not what.prompts and decoded <= tables.graph_limit[0]:
             tokens = passes.captured_size(decoded, tables.graph_limit[0], tables.graph_step[0])
         host = float(passes.pass_times(tables, 0, *what)[-1])
-        drafts = float(passes.line(tables.batches, tables.draft, 0, what.decoding))
+        speculation = float(passes.line(tables.batches, tables.draft, 0, what.decoding))
     bare = replace(model, towers=())
     found = list(_dense(bare, recipe, hardware, tokens, routing))
     groups = layer_groups(bare, recipe, hardware)
     for number, group in enumerate(groups):
         found += _mixers(recipe, hardware, group, _name(group, number), what)
     found += _head(bare, recipe, hardware, decoded + what.finished)
+    gaps = model.num_layers + bool(recipe.speculative_tokens[0])
     others = [
-        ("drafts", "further drafts", "other", f"{what.decoding:.4g} sequences", drafts, "memory"),
+        (
+            "drafts", "further drafts", "other", f"{what.decoding:.4g} sequences", speculation,
+            "memory",
+        ),
         (
             "layers", "gaps between kernels", "other", f"{model.num_layers:,} layers",
-            (model.num_layers + bool(recipe.drafts[0])) * recipe.engine.layer_gap, "latency",
+            gaps * recipe.engine.layer_gap, "latency",
         ),
         ("pass", "waiting for the host", "host", "", host, "host"),
     ]  # fmt: skip
@@ -183,7 +186,7 @@ def _dense(
         )  # fmt: skip
         yield from _priced("pipeline", Item(sends, 1.0, {}), recipe, hardware)
     for number, group in enumerate(layer_groups(model, recipe, hardware)):
-        if group.draft and not recipe.drafts[0]:
+        if group.draft and not recipe.speculative_tokens[0]:
             continue
         part, calls = _name(group, number), 1.0 if group.draft else float(group.count)
         items = layer_items(model, group, recipe, keys, hardware)
@@ -318,7 +321,7 @@ def _mixers(
     recipe: Recipe, hardware: Hardware, group: LayerGroup, part: str, what: Pass
 ) -> Iterator[PassOperation]:
     """Yield the mixers of a layer, over prompts and over decoding sequences."""
-    if group.draft and not recipe.drafts[0]:
+    if group.draft and not recipe.speculative_tokens[0]:
         return
     weights, engine = group.formats["attention"], recipe.engine
     calls = 1.0 if group.draft else float(group.count)
@@ -327,7 +330,7 @@ def _mixers(
         ("decode", what.decoding, what.verified, max(what.context, what.verified)),
         ("further drafts", what.decoding, 1.0, max(what.context, 1.0)),
     )
-    further = float(recipe.drafts[0] - 1) if group.draft else 0.0
+    further = float(recipe.speculative_tokens[0] - 1) if group.draft else 0.0
     for phase, sequences, queries, keys in phases:
         if not sequences or not queries:
             continue

@@ -1,4 +1,7 @@
-"""Prices of the operations of served passes, summed up by parts of a pass."""
+"""Prices of the operations of served passes by parts of a pass, and how far they may be off.
+
+Shared experts may run beside routed ones, on a stream of their own.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,24 @@ import numpy as np
 from perfmodel.base.collectives import COLLECTIVES
 from perfmodel.base.columns import Floats
 from perfmodel.base.precisions import FORMATS, QUANTISED
-from perfmodel.compute.narrow_gemm import weight_only_times
+from perfmodel.base.regimes import regime_name
+from perfmodel.compute.collectives import collective_times
+from perfmodel.compute.gemm import weight_only_times
 from perfmodel.compute.stream import quantise_times, stream_times
-from perfmodel.kernels.serving.tables import ATTENTION, COMMUNICATION, MATRICES, OTHER, PARTS
-from perfmodel.network.collectives import collective_times
+from perfmodel.kernels.serving.tables import (
+    ATTENTION,
+    COMMUNICATION,
+    EXPERTS,
+    MATRICES,
+    OTHER,
+    PARTS,
+)
 from perfmodel.operations.operations import Communication, Gemm, LayerKeys, Operation, Role, Stream
 from perfmodel.operations.priced import column_of, distinct_rows, stack
 from perfmodel.operations.served import operation_launches
+from perfmodel.operations.uncertainty import step_width
 from perfmodel.serving.communication import all_reduce_times
-from perfmodel.serving.weights import PLACE_OF, ProductFormat
+from perfmodel.serving.layouts import PLACE_OF, ProductFormat
 from perfmodel.software.engine import Engine
 
 if TYPE_CHECKING:
@@ -196,3 +208,100 @@ def _communication(hardware: Hardware, engine: Engine, items: Sequence[Item], si
 def _collective(item: Operation) -> str:
     assert isinstance(item, Communication)
     return item.collective
+
+
+SHARED = (Role.SHARED, Role.SHARED_OUTPUT)
+
+
+def hidden_parts(
+    hardware: Hardware, engine: Engine, items: Sequence[Item], keys: LayerKeys, routed: Floats
+) -> Floats:
+    """Return what of a layer's shared experts hides beside its routed ones.
+
+    Parameters
+    ----------
+    hardware : Hardware
+    engine : Engine
+    items : sequence of Item
+        Of one layer.
+    keys : LayerKeys
+    routed : ndarray, shape (keys,)
+        Time of the routed experts [s].
+
+    Returns
+    -------
+    ndarray, shape (keys, parts)
+        [s].
+
+    Notes
+    -----
+    Two streams share bandwidth and matrix units, so that products still take what their bytes and
+    FLOP ask for, ``max(bytes / bandwidth, FLOP / rate)`` each; starts, waits and small kernels
+    beyond that run beside the others, as far as those last.
+    """
+    none = np.zeros((len(keys), len(PARTS)))
+    mine = [item for item in items if item.operation.role in SHARED]
+    if not mine or not engine.shared_stream_tokens or hardware.device.vendor != "NVIDIA":
+        return none
+    parts = price_items(hardware, engine, mine, keys).parts
+    work = np.zeros(len(keys))
+    for item in mine:
+        operation = item.operation
+        if isinstance(operation, Gemm):
+            m, n, k = (column_of(x, len(keys)) for x in (operation.m, operation.n, operation.k))
+            read = n * k * item.product.weight_bytes / hardware.device.memory.bandwidth
+            work += np.maximum(read, 2.0 * m * n * k / hardware.device.peak(item.product.products))
+    alone = parts[:, (MATRICES, OTHER)].sum(axis=1)
+    hidden = np.clip(alone - work, 0.0, routed)
+    hidden = np.where(keys.tokens <= engine.shared_stream_tokens, hidden, 0.0)
+    share = np.divide(hidden, alone, out=np.zeros_like(alone), where=alone > 0.0)
+    for part in (MATRICES, OTHER):
+        none[:, part] = share * parts[:, part]
+    return none
+
+
+TYPICAL_SEQUENCES = 32.0
+TYPICAL_CONTEXT = 2048.0
+"""The pass whose band stands for all: tens of sequences of some thousands of tokens."""
+
+LOOP_WIDTH = 0.115
+"""What passes of a running server add, relative: schedulers, hosts, flags that nobody states. With
+it 80 % of 1,620 measured times per output token lie within the bounds (InferenceX and NVIDIA)."""
+
+CLASSES = {
+    # part of a pass: kernel class, and what tells its regime in a typical pass
+    MATRICES: ("gemm", TYPICAL_SEQUENCES),
+    EXPERTS: ("moe", TYPICAL_SEQUENCES),
+    ATTENTION: ("decode", TYPICAL_SEQUENCES * TYPICAL_CONTEXT * 2048.0),  # 8 heads of 128, twice
+    COMMUNICATION: ("collective", TYPICAL_SEQUENCES * 16384.0),  # 8,192 numbers of a token
+    OTHER: ("stream", TYPICAL_SEQUENCES * 32768.0),
+}
+
+
+def half_widths(hardware: Hardware, parts: Floats) -> Floats:
+    """Return half the 10-90 % bands of passes, relative.
+
+    Parameters
+    ----------
+    hardware : Hardware
+    parts : ndarray, shape (layout, parts)
+        Seconds of a typical pass (`TYPICAL_SEQUENCES`, `TYPICAL_CONTEXT`), by
+        `perfmodel.kernels.serving.tables.PARTS`.
+
+    Returns
+    -------
+    ndarray, shape (layout,)
+
+    Notes
+    -----
+    Kernels of one class err together, classes independently of each other, and so does what no
+    kernel explains, of which a pass has as large a share as a training step without experts
+    (`perfmodel.operations.uncertainty`): loads of experts are priced here.
+    """
+    widths = np.zeros(parts.shape[-1])
+    for part, (name, quantity) in CLASSES.items():
+        widths[part] = hardware.uncertainty(name, regime_name(name, quantity))
+    kernels = np.sqrt(((widths * parts) ** 2).sum(axis=-1)) / parts.sum(axis=-1)
+    alone = np.hypot(kernels, step_width(hardware, experts=False))
+    found: Floats = np.hypot(alone, LOOP_WIDTH)
+    return found

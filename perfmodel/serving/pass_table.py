@@ -11,7 +11,6 @@ import numpy as np
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.precisions import FORMATS
-from perfmodel.compute.routing import Routing
 from perfmodel.kernels.serving.tables import (
     ATTENTION,
     COMMUNICATION,
@@ -21,6 +20,7 @@ from perfmodel.kernels.serving.tables import (
     PassTables,
 )
 from perfmodel.model.build import LayerSpec, ModelSpec
+from perfmodel.model.routing import Routing
 from perfmodel.operations.operations import Communication, LayerKeys, Operation, Role, machine_of
 from perfmodel.operations.parts import Part
 from perfmodel.operations.priced import distinct_rows
@@ -33,7 +33,15 @@ from perfmodel.operations.served import (
 )
 from perfmodel.serving.communication import fused_norms
 from perfmodel.serving.experts import expert_times
-from perfmodel.serving.layouts import ACTIVATION_FORMATS, KV_FORMATS, WEIGHT_FORMATS, Layouts
+from perfmodel.serving.layouts import (
+    ACTIVATION_FORMATS,
+    KV_FORMATS,
+    WEIGHT_FORMATS,
+    Layouts,
+    ProductFormat,
+    place_formats,
+)
+from perfmodel.serving.memory import resident_bytes
 from perfmodel.serving.mixers import (
     Calls,
     check_served,
@@ -41,11 +49,15 @@ from perfmodel.serving.mixers import (
     mixer_formats,
     prefill_times,
 )
-from perfmodel.serving.overlap import hidden_parts
-from perfmodel.serving.pass_pricing import Item, PassCost, price_items
-from perfmodel.serving.pass_uncertainty import TYPICAL_CONTEXT, TYPICAL_SEQUENCES, half_widths
-from perfmodel.serving.resident import resident_bytes
-from perfmodel.serving.weights import ProductFormat, place_formats
+from perfmodel.serving.pass_pricing import (
+    TYPICAL_CONTEXT,
+    TYPICAL_SEQUENCES,
+    Item,
+    PassCost,
+    half_widths,
+    hidden_parts,
+    price_items,
+)
 from perfmodel.software.engine import Engine
 
 if TYPE_CHECKING:
@@ -86,7 +98,7 @@ CHUNKS = np.array([1.0, *ladder(65536, steps=4, first=8)])
 BEFORE = np.array([0.0, *(2.0**n for n in range(7, 21))])
 
 
-def has_drafts(model: ModelSpec) -> bool:
+def can_speculate(model: ModelSpec) -> bool:
     """Whether a model can draft tokens: it has multi-token-prediction modules.
 
     Models are loaded without them unless asked for (``load_model(…, mtp="stated")``).
@@ -122,7 +134,7 @@ class Recipe:
         return self.layouts.columns["tensor_parallel"]
 
     @property
-    def drafts(self) -> Integers:
+    def speculative_tokens(self) -> Integers:
         """Drafted tokens per pass."""
         return self.layouts.columns["draft_length"]
 
@@ -162,7 +174,7 @@ def pass_tables(
     Parameters
     ----------
     model : ModelSpec
-        With its multi-token-prediction modules, where layouts have drafts (`has_drafts`).
+        With its multi-token-prediction modules, where layouts speculate (`can_speculate`).
     layouts : Layouts
     hardware : Hardware
     routing : Routing, optional
@@ -175,7 +187,7 @@ def pass_tables(
     Raises
     ------
     StrategyError
-        A model that is not served, or drafts of a model without modules for them.
+        A model that is not served, or speculative tokens of a model without modules for them.
     HardwareError
         A missing calibration key.
     """
@@ -196,7 +208,7 @@ def pass_tables(
         head[rows] = _head(model, recipe, hardware, SEQUENCES)
         decode[rows] = _decode(recipe, groups, hardware)
         prefill[rows] = _prefill(recipe, groups, hardware)
-        draft[rows] = _drafts(model, recipe, groups, hardware, routing)
+        draft[rows] = _speculation(model, recipe, groups, hardware, routing)
     layers = float(model.num_layers)
     fact = layouts.by_engine
     latent = sum(any(x.kind == "mla" for x in layer.attentions) for layer in model.layers)
@@ -354,7 +366,7 @@ def _body(
     parts = cost.parts.reshape(*shape, -1) + experts
     parts[..., OTHER] += model.num_layers * recipe.engine.layer_gap
     launches = cost.launches.reshape(shape)[:, 0] + mixers
-    first = _first_drafts(model, recipe, groups, hardware, routing)
+    first = _first_speculation(model, recipe, groups, hardware, routing)
     return PassCost(parts + first, launches)
 
 
@@ -400,12 +412,12 @@ def _head(model: ModelSpec, recipe: Recipe, hardware: Hardware, sequences: Float
 def _decode(recipe: Recipe, groups: list[LayerGroup], hardware: Hardware) -> Floats:
     """Price mixers of decoding sequences, shape (layouts, BATCHES, CONTEXTS)."""
     ranks, inverse = np.unique(
-        np.stack([recipe.tensor, recipe.drafts]), axis=1, return_inverse=True
+        np.stack([recipe.tensor, recipe.speculative_tokens]), axis=1, return_inverse=True
     )
-    tensor, drafts, batch, keys = np.broadcast_arrays(
+    tensor, speculative, batch, keys = np.broadcast_arrays(
         ranks[0][:, None, None], ranks[1][:, None, None], BATCHES[:, None], CONTEXTS
     )
-    queries = drafts + 1.0
+    queries = speculative + 1.0
     calls = _calls(tensor, batch, queries, np.maximum(keys, queries))
     single = _calls(tensor, batch, np.ones(batch.shape), keys)
     found = np.zeros(batch.size)
@@ -413,11 +425,11 @@ def _decode(recipe: Recipe, groups: list[LayerGroup], hardware: Hardware) -> Flo
         weights = group.formats["attention"]
         formats = mixer_formats(hardware, recipe.engine, recipe.cache, weights, prefill=False)
         for mixer in group.layer.mixers:
-            # A module for drafts runs over all tokens of the pass, then over one more each time.
+            # A module that drafts runs over all tokens of the pass, then over one more each time.
             times = decode_times(hardware, mixer, formats, calls) * group.count
             if group.draft:
-                times = decode_times(hardware, mixer, formats, calls) * (drafts.ravel() > 0)
-                again = np.maximum(drafts.ravel() - 1.0, 0.0)
+                times = decode_times(hardware, mixer, formats, calls) * (speculative.ravel() > 0)
+                again = np.maximum(speculative.ravel() - 1.0, 0.0)
                 times += again * decode_times(hardware, mixer, formats, single)
             found += times
     return _paddable(found.reshape(batch.shape))[inverse.ravel()]
@@ -426,9 +438,9 @@ def _decode(recipe: Recipe, groups: list[LayerGroup], hardware: Hardware) -> Flo
 def _prefill(recipe: Recipe, groups: list[LayerGroup], hardware: Hardware) -> Floats:
     """Price mixers of one chunk, shape (layouts, CHUNKS, BEFORE)."""
     ranks, inverse = np.unique(
-        np.stack([recipe.tensor, recipe.drafts > 0]), axis=1, return_inverse=True
+        np.stack([recipe.tensor, recipe.speculative_tokens > 0]), axis=1, return_inverse=True
     )
-    tensor, drafts, chunk, before = np.broadcast_arrays(
+    tensor, speculative, chunk, before = np.broadcast_arrays(
         ranks[0][:, None, None], ranks[1][:, None, None], CHUNKS[:, None], BEFORE
     )
     calls = _calls(tensor, np.ones(chunk.shape), chunk, chunk + before)
@@ -436,7 +448,7 @@ def _prefill(recipe: Recipe, groups: list[LayerGroup], hardware: Hardware) -> Fl
     for group in groups:
         weights = group.formats["attention"]
         formats = mixer_formats(hardware, recipe.engine, recipe.cache, weights, prefill=True)
-        count = (drafts.ravel() > 0) * 1.0 if group.draft else float(group.count)
+        count = (speculative.ravel() > 0) * 1.0 if group.draft else float(group.count)
         for mixer in group.layer.mixers:
             found += count * prefill_times(hardware, recipe.engine, mixer, formats, calls)
     return _paddable(found.reshape(chunk.shape))[inverse.ravel()]
@@ -474,7 +486,7 @@ def _draft_layer(
     return parts + _experts(model, group, recipe, tokens, hardware, routing)
 
 
-def _first_drafts(
+def _first_speculation(
     model: ModelSpec,
     recipe: Recipe,
     groups: list[LayerGroup],
@@ -482,13 +494,13 @@ def _first_drafts(
     routing: Routing | None,
 ) -> Floats | float:
     """Price the first run of a module, which takes all tokens of the pass."""
-    if not (recipe.drafts > 0).any() or not has_drafts(model):
+    if not (recipe.speculative_tokens > 0).any() or not can_speculate(model):
         return 0.0
     once = _draft_layer(model, recipe, groups, TOKENS, hardware, routing)
-    return once * (recipe.drafts > 0)[:, None, None]
+    return once * (recipe.speculative_tokens > 0)[:, None, None]
 
 
-def _drafts(
+def _speculation(
     model: ModelSpec,
     recipe: Recipe,
     groups: list[LayerGroup],
@@ -496,10 +508,10 @@ def _drafts(
     routing: Routing | None,
 ) -> Floats | float:
     """Price further runs of a module, one token per sequence, and the heads of all."""
-    gamma = recipe.drafts[:, None].astype(np.float64)
+    gamma = recipe.speculative_tokens[:, None].astype(np.float64)
     if not (gamma > 0).any():
         return 0.0
-    if not has_drafts(model):
+    if not can_speculate(model):
         raise StrategyError(
             f"model {model.name} has no multi-token-prediction module to draft tokens with"
         )

@@ -13,25 +13,26 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Flags, Floats, Integers
 from perfmodel.base.errors import HardwareError, StrategyError, did_you_mean
-from perfmodel.serving.grid import DeploymentGrid, LoadGrid
-from perfmodel.serving.layouts import ACTIVATION_FORMATS, AS_STATED, KV_FORMATS, Layouts
-from perfmodel.serving.memory import DeploymentMemory, deployment_memory
-from perfmodel.serving.mixers import check_cached
-from perfmodel.serving.pass_table import pass_tables
-from perfmodel.serving.rules import (
+from perfmodel.serving.communication import handover
+from perfmodel.serving.grid import (
     CONTEXT_TOO_LONG,
     KERNEL_STATES,
     MEMORY_TOO_SMALL,
     PRECISION_UNSUPPORTED,
     VALID,
+    DeploymentGrid,
+    LoadGrid,
     prefill_columns,
 )
-from perfmodel.serving.transfer import handover
+from perfmodel.serving.layouts import ACTIVATION_FORMATS, AS_STATED, KV_FORMATS, Layouts
+from perfmodel.serving.memory import DeploymentMemory, deployment_memory
+from perfmodel.serving.mixers import check_cached
+from perfmodel.serving.pass_table import pass_tables
 
 if TYPE_CHECKING:
-    from perfmodel.compute.routing import Routing
     from perfmodel.hwprofiles import Hardware
     from perfmodel.kernels.serving.tables import Deployments, PassTables
+    from perfmodel.model.routing import Routing
 
 PHASES = ("prefill", "decode")
 METHODS = ("closed", "recursion", *PHASES)
@@ -53,7 +54,7 @@ class Points:
     values : ndarray of float64, shape (rows, deployments, loads)
         Rows as in `perfmodel.kernels.serving.tables.ROWS`; NaN where there is no answer.
     status : ndarray of int8, shape (deployments, loads)
-        Codes of `perfmodel.serving.rules.STATUS_NAMES`.
+        Codes of `perfmodel.serving.grid.STATUS_NAMES`.
     memory : DeploymentMemory
         Of decode workers, or of all; shape (deployments,).
     prefill_memory : DeploymentMemory or None
@@ -331,7 +332,7 @@ def close(
 ) -> None:
     """Fill the variables of all points, shape (rows, deployments, loads), chunk by chunk."""
     from perfmodel.kernels.plain import plain
-    from perfmodel.kernels.serving import phases, recursion, steady
+    from perfmodel.kernels.serving import recursion, steady
     from perfmodel.kernels.work import compiling, expect, kernel_work
 
     asked = loads.kernel_columns()
@@ -348,7 +349,7 @@ def close(
         with kernel_work(**{kind: (rows.stop - start) * count}):
             arguments = [*map(plain, (tables, chunk, asked))]
             if method in PHASES:
-                phases.close_phase(*arguments, method == "decode", found)
+                steady.close_phase(*arguments, method == "decode", found)
             else:
                 if method == "closed":
                     steady.close_points(*arguments, found)

@@ -73,7 +73,7 @@ def replay_trace(
     cached : bool
         Whether blocks of earlier prompts are kept while there is room.
     concurrency : int, optional
-        Send so many requests at once, and each other one when one has ended, dealt to ranks in
+        Send so many requests at once, and each other one when one has ended, assigned to ranks in
         turn: arrivals don't count, and prompts have nothing in common.
     entries : int
         Keep the passes, in so many entries of each batch under way: those alike that follow each

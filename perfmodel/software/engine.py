@@ -95,7 +95,7 @@ class Engine:
     )
     fused_casts: bool = fact("casts to low precision run inside the norm or activation ahead")
     expert_kernel: str = fact(
-        "library that runs routed experts, of `perfmodel.compute.moe_device.KERNELS`"
+        "library that runs routed experts, of `perfmodel.compute.grouped_gemm.KERNELS`"
     )
     expert_kernel_blackwell: str = fact("the same on data-centre Blackwell")
     expert_all_to_all: bool = fact(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import StrategyError, did_you_mean
-from perfmodel.base.notebook import facts_html
+from perfmodel.base.units import facts_html
 from perfmodel.software.facts import (
     Run,
     When,
@@ -25,7 +25,7 @@ from perfmodel.software.facts import (
     text_of,
     with_changes,
 )
-from perfmodel.software.recompute import WORDS
+from perfmodel.software.modules import WORDS
 
 FOLDER = Path(__file__).parent / "frameworks"
 

@@ -1,4 +1,7 @@
-"""What strategies and deployments cost: money, energy, and time lost to failures."""
+"""What strategies and deployments cost: money, energy, and time lost to failures.
+
+Formulas of power, checkpoints and goodput come first, over arrays that broadcast against each
+other; results have them from `add_cost`."""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.base.errors import DataError, HardwareError, did_you_mean
 from perfmodel.base.memory import check_memory
@@ -17,13 +20,140 @@ from perfmodel.base.table import Column, Table
 from perfmodel.kernels.serving.variables import TIME_COMPONENTS
 from perfmodel.store.netcdf import or_single
 from perfmodel.store.subject import SERVING, subject_of
-from perfmodel.training import cost
 
 if TYPE_CHECKING:
     import xarray as xr
 
-Results = TypeVar("Results", "Table", "xr.Dataset")
 Values = NDArray[np.float64]
+
+WAITING_SHARE = 0.5
+"""Power of a device that waits (exposed communication, bubble, host) over its power at work [1].
+
+Prior: collectives keep a few units and the links busy. A step that computes for three quarters of
+its time then draws 76 % of a DGX H100's rating, which is what Newkirk et al. 2025
+(arXiv:2506.14551) measured under computationally intensive training."""
+
+HOST_SHARE = (8.4e3 - 8 * 700.0) / (10.2e3 - 8 * 700.0)
+"""What a node draws beside its devices over what its rating leaves for that [1].
+
+Measured: 8.4 kW at most, with eight H100 near full utilisation, on a node rated at 10.2 kW
+(Latif et al. 2025, IEEE Access 13:61740, arXiv:2412.08602); the devices are limited to 700 W."""
+
+HOST_RATIO = 0.8
+"""Rating of a node beside its devices over their power limits, where no datasheet is known [1].
+
+Prior: 1.03, 0.82, 0.79 and 0.65 for DGX A100, H100, B200 and B300 (0.46 for DGX-1)."""
+
+PUE = 1.09
+"""Power of a data centre over that of its computers [1].
+
+Average of Google's data centres in 2024 (google.com/about/datacenters/efficiency); the average of
+all that answered Uptime Institute's survey of 2024 is 1.56."""
+
+FAILURES_PER_DEVICE_HOUR = 419 / (54 * 24 * 16384)
+"""Interruptions of a run per device and hour [1/h].
+
+419 unexpected ones in 54 days on 16,384 H100 (Llama 3, arXiv:2407.21783, section 3.3.4)."""
+
+STORAGE_BANDWIDTH = 2e12 / 16384
+"""Bandwidth per device at which checkpoints are written [B/s].
+
+2 TB/s sustained for 16,384 H100 (Llama 3, arXiv:2407.21783, section 3.3.1)."""
+
+RESTART_TIME = 600.0
+"""From a failure until the run continues from its checkpoint [s].
+
+Prior: finding and diagnosing a failure takes less than 10 minutes on average (MegaScale,
+arXiv:2402.15627, section 6.3)."""
+
+
+def device_power(busy: ArrayLike, limit: ArrayLike) -> Values:
+    """Return the average power of a device over a training step.
+
+    Parameters
+    ----------
+    busy : array_like
+        Share of the step in which the device computes [1].
+    limit : array_like
+        Power while it computes [W]: products as large as those of training hold devices at
+        their board limit (see `perfmodel.compute.gemm`).
+
+    Returns
+    -------
+    ndarray
+        Power [W], of the broadcast shape.
+    """
+    busy = np.asarray(busy, np.float64)
+    return np.asarray(limit, np.float64) * (busy + WAITING_SHARE * (1.0 - busy))
+
+
+def checkpoint_interval(checkpoint_time: ArrayLike, failure_time: ArrayLike) -> Values:
+    """Return the time between checkpoints that loses the least.
+
+    Parameters
+    ----------
+    checkpoint_time : array_like
+        Time in which the run waits for a checkpoint, > 0 [s].
+    failure_time : array_like
+        Mean time between failures of the run, > 0 [s].
+
+    Returns
+    -------
+    ndarray
+        Time from the end of one checkpoint to the beginning of the next [s].
+
+    Notes
+    -----
+    With ``x = sqrt(d / (2 M))`` for checkpoints of ``d`` and failures every ``M``:
+    ``sqrt(2 d M) (1 + x / 3 + x**2 / 9) - d`` where ``d < 2 M``, else ``M`` (Daly 2006, Future
+    Generation Computer Systems 22:303, eq. 37). Its first term is Young's interval (Young 1974,
+    CACM 17:530).
+    """
+    d, m = np.asarray(checkpoint_time, np.float64), np.asarray(failure_time, np.float64)
+    x = np.sqrt(d / (2.0 * m))
+    return np.where(d < 2.0 * m, np.sqrt(2.0 * d * m) * (1.0 + x / 3.0 + x * x / 9.0) - d, m)
+
+
+def goodput(
+    interval: ArrayLike,
+    checkpoint_time: ArrayLike,
+    restart_time: ArrayLike,
+    failure_time: ArrayLike,
+) -> Values:
+    """Return the share of the time in which a run gets ahead.
+
+    Parameters
+    ----------
+    interval : array_like
+        Time between checkpoints, > 0 [s].
+    checkpoint_time : array_like
+        Time in which the run waits for a checkpoint [s].
+    restart_time : array_like
+        From a failure until the run continues [s].
+    failure_time : array_like
+        Mean time between failures of the run, > 0 [s].
+
+    Returns
+    -------
+    ndarray
+        Share [1]; what is computed again after a failure counts as lost.
+
+    Notes
+    -----
+    ``t / (M exp(R / M) (exp((t + d) / M) - 1))`` for an interval ``t``, checkpoints of ``d``,
+    restarts of ``R`` and failures every ``M``: failures come at any time alike, also during
+    checkpoints and restarts (the complete cost function of Daly 2006, Future Generation Computer
+    Systems 22:303).
+    """
+    m = np.asarray(failure_time, np.float64)
+    t = np.asarray(interval, np.float64)
+    segment = (t + np.asarray(checkpoint_time, np.float64)) / m
+    # Written without growing exponentials, which would overflow on hopeless runs.
+    decay = np.exp(-segment - np.asarray(restart_time, np.float64) / m)
+    return t / m * decay / -np.expm1(-segment)
+
+
+Results = TypeVar("Results", "Table", "xr.Dataset")
 
 HOUR = 3600.0
 WORKING = ("forward_time", "backward_time", "recompute_time", "optimizer_time")
@@ -39,7 +169,7 @@ def add_cost(
     *,
     tokens: float | None = None,
     price: float | Mapping[str, float] | None = None,
-    pue: float = cost.PUE,
+    pue: float = PUE,
     goodput: bool = False,
     failures_per_device_hour: float | None = None,
     checkpoint_time: float | None = None,
@@ -60,7 +190,7 @@ def add_cost(
         profiles than the results have. Where none is given, that of the profile counts.
     pue : float
         Power of the data centre over that of its computers, >= 1; its source stands at
-        `perfmodel.training.cost.PUE`.
+        `PUE`.
     goodput : bool
         Count the time that checkpoints and failures take; so does any of the following.
     failures_per_device_hour : float, optional
@@ -124,12 +254,12 @@ def add_cost(
         if goodput:
             rates = {
                 "failures_per_device_hour": _given(
-                    failures_per_device_hour, cost.FAILURES_PER_DEVICE_HOUR
+                    failures_per_device_hour, FAILURES_PER_DEVICE_HOUR
                 ),
-                "restart_time": _given(restart_time, cost.RESTART_TIME),
+                "restart_time": _given(restart_time, RESTART_TIME),
             }
             if checkpoint_time is None:
-                bandwidth = _given(storage_bandwidth, cost.STORAGE_BANDWIDTH * devices)
+                bandwidth = _given(storage_bandwidth, STORAGE_BANDWIDTH * devices)
                 checkpoint: Any = checkpoint_size(results) / bandwidth
             else:
                 checkpoint = checkpoint_time
@@ -193,7 +323,7 @@ def checkpoint_size(results: Table | xr.Dataset) -> Any:
     DataError
         The results do not say for what model and software they are.
     """
-    from perfmodel.model.record import model_from_record
+    from perfmodel.model.presets import model_from_record
     from perfmodel.store.results import as_table
 
     found = _provenance(results)
@@ -218,9 +348,9 @@ def _failures(
     checkpoint: Any, devices: Values, failures_per_device_hour: float, restart_time: float
 ) -> dict[str, Values]:
     failure = HOUR / (failures_per_device_hour * devices)
-    interval = cost.checkpoint_interval(checkpoint, failure)
+    interval = checkpoint_interval(checkpoint, failure)
     return {
-        "goodput": cost.goodput(interval, checkpoint, restart_time, failure),
+        "goodput": goodput(interval, checkpoint, restart_time, failure),
         "checkpoint_time": np.asarray(checkpoint, np.float64),
         "checkpoint_interval": interval,
         "failure_interval": failure,
@@ -238,10 +368,10 @@ def _power(results: Table | xr.Dataset, profiles: Mapping[str, Any]) -> Values:
     limits, hosts = [], []
     for profile in profiles.values():
         limit = float(profile["device"]["tdp"]) or math.nan
-        rating = float(profile["system"].get("host_power", 0.0)) or cost.HOST_RATIO * limit
+        rating = float(profile["system"].get("host_power", 0.0)) or HOST_RATIO * limit
         limits.append(min(limit, _full_power(profile)))
-        hosts.append(cost.HOST_SHARE * rating)
-    return cost.device_power(busy, _along(results, limits)) + _along(results, hosts)
+        hosts.append(HOST_SHARE * rating)
+    return device_power(busy, _along(results, limits)) + _along(results, hosts)
 
 
 def _along(results: Table | xr.Dataset, numbers: list[float]) -> Values:

@@ -7,8 +7,6 @@ import csv
 import importlib.util
 import json
 import math
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +17,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import plain_values
 from perfmodel.base.errors import DataError
-from perfmodel.base.files import TEMPORARIES, atomic_path, check_writable, user_path
+from perfmodel.base.files import atomic_folder, atomic_path, check_writable, user_path
 from perfmodel.base.table import Column, Index, Table, flags, from_xarray
 from perfmodel.kernels.variables import COSTS, VARIABLES
 from perfmodel.store.netcdf import ENCODING, read_positions, write_netcdf
@@ -54,7 +52,7 @@ def save_results(results: Table | xr.Dataset, path: str | Path) -> None:
     """
     kind = KINDS[_suffix(path)]
     table = results if isinstance(results, Table) else from_xarray(results)
-    place = _atomic_folder if kind.folder else atomic_path
+    place = _zarr_folder if kind.folder else atomic_path
     with place(path) as temporary:
         kind.write(table, temporary)
 
@@ -345,19 +343,9 @@ def check_folder(target: Path) -> None:
 
 
 @contextlib.contextmanager
-def _atomic_folder(path: str | Path) -> Iterator[Path]:
-    """Give a temporary folder beside `path`, renamed to it on success, removed on failure."""
+def _zarr_folder(path: str | Path) -> Iterator[Path]:
+    """Give a temporary folder for a store that may be where `path` says."""
     target = user_path(path)
     check_folder(target)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    TEMPORARIES.add(temporary)
-    try:
+    with atomic_folder(target) as temporary:
         yield temporary
-        if target.exists():
-            shutil.rmtree(target)
-        temporary.rename(target)
-    except OSError as error:
-        raise DataError(f"cannot write '{target}': {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        TEMPORARIES.discard(temporary)

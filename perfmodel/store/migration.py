@@ -22,10 +22,9 @@ from perfmodel.base.errors import DataError
 from perfmodel.base.table import Column, Table, flags
 from perfmodel.kernels.variables import VARIABLES
 from perfmodel.model.attention import AttentionSpec
-from perfmodel.model.layers import LayerSpec
-from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.layers import LayerSpec, MlpSpec
 from perfmodel.model.spec import ModelSpec
-from perfmodel.store.subject import SENSITIVITY, SERVING, TRAINING, Subject, subject_of
+from perfmodel.store.subject import SENSITIVITY, SERVING, TRAINING, subject_of
 from perfmodel.strategy.fields import FIELDS, StrategyField
 
 MIGRATED_FROM = "migrated_from"
@@ -180,9 +179,3 @@ STEPS: Mapping[str, Mapping[int, tuple[Step, ...]]] = {
     SENSITIVITY.verb: {},
 }
 """By command and minor version: what files before that version go through, in this order."""
-
-
-def versions_of(subject: Subject) -> list[str]:
-    """Return the versions of a subject's schema that are read, oldest first."""
-    major, minor = _numbers(subject.schema)
-    return [f"{major}.{number}" for number in range(minor + 1)]

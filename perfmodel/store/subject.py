@@ -15,7 +15,7 @@ from perfmodel.kernels.variables import (
     TIME_COMPONENTS,
     Variable,
 )
-from perfmodel.serving import fields as serving_fields
+from perfmodel.strategy import served_fields as serving_fields
 from perfmodel.strategy.fields import FIELDS
 
 if TYPE_CHECKING:

@@ -22,17 +22,20 @@ from perfmodel.base.memory import check_memory
 from perfmodel.base.pipelines import CHUNKED, PLAIN, SCHEDULE_FACTS
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
-from perfmodel.strategy.families import BATCH, Families, joined
 from perfmodel.strategy.fields import OFFLOAD, OFFLOAD_TO
 from perfmodel.strategy.grid import (
+    BATCH,
     FEWER_VALUES,
     FIELD_BY_NAME,
     FIELDS,
+    VALID,
+    Families,
     StrategyGrid,
     axis_rows,
     axis_values,
     columns_from_rows,
     encode,
+    joined,
 )
 from perfmodel.strategy.nearby import instead
 from perfmodel.strategy.rules import (
@@ -43,7 +46,6 @@ from perfmodel.strategy.rules import (
     STATUS_NAMES,
     STATUS_REASONS,
     TABLE_RULES,
-    VALID,
     fits_chunks,
     head_counts,
     strategy_status,
@@ -475,13 +477,10 @@ def _divisors(number: int) -> list[int]:
 
 def _scale_up_devices(hardware: Hardware | str | Sequence[Hardware | str]) -> int:
     """Return the devices of the largest scale-up domain among some profiles."""
-    from perfmodel.hwprofiles import load_hardware
+    from perfmodel.hwprofiles.rows import profiles_of
 
-    named = (
-        [hardware] if isinstance(hardware, str) or not isinstance(hardware, Sequence) else hardware
-    )
-    profiles = (load_hardware(item) if isinstance(item, str) else item for item in named)
-    return max((profile.system.scale_up_devices for profile in profiles), default=NODE_DEVICES)
+    sizes = (profile.system.scale_up_devices for profile in profiles_of(hardware))
+    return max(sizes, default=NODE_DEVICES)
 
 
 def _layout_axes(

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.columns import Flags, Integers
+from perfmodel.base.columns import Flags, Integers, distinct_keys
 from perfmodel.base.pipelines import CODES, PLAIN
 from perfmodel.model.build import ModelSpec
-from perfmodel.strategy.distinct import distinct_keys
 from perfmodel.strategy.enumerate import (
     FREE_AXES,
     enumerate_strategies,
@@ -29,8 +28,8 @@ from perfmodel.strategy.enumerate import (
     sensible_zero,
 )
 from perfmodel.strategy.fields import FIELDS, MAPPING_AXES, MAPPINGS, OFFLOAD_TO
-from perfmodel.strategy.grid import FIELD_BY_NAME, StrategyGrid, axis_values
-from perfmodel.strategy.rules import LATE_RULES, PAIRED_STAGE, STATUS_NAMES, VALID, strategy_status
+from perfmodel.strategy.grid import FIELD_BY_NAME, VALID, StrategyGrid, axis_values
+from perfmodel.strategy.rules import LATE_RULES, PAIRED_STAGE, STATUS_NAMES, strategy_status
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

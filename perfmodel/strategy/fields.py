@@ -132,7 +132,7 @@ FIELDS: tuple[StrategyField, ...] = (
         "offload-activations",
         "float",
         0.0,
-        "share of the stored activations that waits elsewhere",
+        "share of the stored activations that is offloaded from the device's memory",
         minimum=0,
         maximum=1,
     ),
@@ -141,7 +141,7 @@ FIELDS: tuple[StrategyField, ...] = (
         "offload-activations-to",
         "choice",
         "host",
-        "where it waits: in the host's memory, on its NVMe drives, or (1f1b) on the late stage "
+        "where it is offloaded to: the host's memory, its NVMe drives, or (1f1b) the late stage "
         "with which an early one is paired (BPipe)",
         (*OFFLOAD_PLACES, "stage"),
     ),
@@ -150,7 +150,7 @@ FIELDS: tuple[StrategyField, ...] = (
         "offload-optimizer",
         "float",
         0.0,
-        "share of the parameters whose optimizer state the host holds and updates",
+        "share of the parameters whose optimizer state is offloaded: the host holds and updates it",
         minimum=0,
         maximum=1,
     ),
@@ -159,7 +159,7 @@ FIELDS: tuple[StrategyField, ...] = (
         "offload-optimizer-to",
         "choice",
         "host",
-        "where that state waits between updates: in the host's memory or on its NVMe drives",
+        "where that state is offloaded to: the host's memory or its NVMe drives",
         OFFLOAD_PLACES,
     ),
     StrategyField(
@@ -167,7 +167,7 @@ FIELDS: tuple[StrategyField, ...] = (
         "offload-parameters",
         "float",
         0.0,
-        "share of the parameters that waits with the host",
+        "share of the parameters that is offloaded from the device's memory",
         minimum=0,
         maximum=1,
     ),
@@ -176,15 +176,15 @@ FIELDS: tuple[StrategyField, ...] = (
         "offload-parameters-to",
         "choice",
         "host",
-        "where they wait: in the host's memory or on its NVMe drives",
+        "where they are offloaded to: the host's memory or its NVMe drives",
         OFFLOAD_PLACES,
     ),
 )
 
 OFFLOAD = ("offload_activations", "offload_optimizer", "offload_parameters")
-"""Shares that wait elsewhere."""
+"""Shares that are offloaded."""
 OFFLOAD_TO: Mapping[str, str] = {name: f"{name}_to" for name in OFFLOAD}
-"""The field that says where each of them waits."""
+"""The field that says where each of them is offloaded to."""
 HABITS: Mapping[str, str] = {
     "sequence_parallel": "tensor_parallel",
     "context_parallel_kind": "context_parallel",

@@ -10,8 +10,8 @@ import numpy as np
 
 from perfmodel.base.pipelines import CHUNKED, CODES
 from perfmodel.model.build import ModelSpec
-from perfmodel.strategy.grid import StrategyGrid, axis_values
-from perfmodel.strategy.rules import VALID, strategy_status
+from perfmodel.strategy.grid import VALID, StrategyGrid, axis_values
+from perfmodel.strategy.rules import strategy_status
 
 TRIED = 6  # candidates on either side
 DEGREES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel")

@@ -32,7 +32,7 @@ from perfmodel.model.build import (
     RecurrenceSpec,
 )
 from perfmodel.strategy.fields import FIELD_BY_NAME, RECOMPUTE_METHODS
-from perfmodel.strategy.grid import CONTEXT_PARALLEL_KINDS, RECOMPUTE
+from perfmodel.strategy.grid import CONTEXT_PARALLEL_KINDS, RECOMPUTE, VALID
 from perfmodel.strategy.mapping import cut_expert_groups, cut_shard_sets
 
 Columns = Mapping[str, Integers]
@@ -484,7 +484,6 @@ LATE_RULES = tuple(
 )
 # What holds where a table of a schedule is given.
 TABLE_RULES = tuple(rule for rule in RULES if rule.broken is not _table)
-VALID = 0
 PRECISION_UNSUPPORTED = 100
 STATUS_NAMES: Mapping[int, str] = {
     VALID: "valid",

@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 from perfmodel.base.errors import StrategyError
 from perfmodel.model.build import ModelSpec
 from perfmodel.strategy.enumerate import Axes, all_axes, families_in, layouts_in, slabs_of
-from perfmodel.strategy.families import BATCH, Families, joined
 from perfmodel.strategy.fields import FIELDS
-from perfmodel.strategy.grid import FEWER_VALUES, StrategyGrid
-from perfmodel.strategy.rules import VALID
+from perfmodel.strategy.grid import BATCH, FEWER_VALUES, VALID, Families, StrategyGrid, joined
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

@@ -18,8 +18,8 @@ from perfmodel.base.collectives import ALGORITHMS, COLLECTIVES, PROTOCOLS
 from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.base.regimes import regime
 from perfmodel.base.table import Column, Table, flags
+from perfmodel.compute.collectives import algorithms_of, collective_choices
 from perfmodel.hwprofiles import Hardware
-from perfmodel.network.collectives import algorithms_of, collective_choices
 from perfmodel.operations.uncertainty import width_table
 from perfmodel.sweeps.grid_dataset import Axis, cartesian, kernel_table
 

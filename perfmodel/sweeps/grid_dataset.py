@@ -21,7 +21,7 @@ from perfmodel.base.precisions import rate_format
 from perfmodel.base.provenance import versions
 from perfmodel.base.table import Column, Table, described, flags
 from perfmodel.hwprofiles import Hardware
-from perfmodel.hwprofiles.paths import row_names, unit_of
+from perfmodel.hwprofiles.hardware import row_names, unit_of
 from perfmodel.kernels.variables import Variable
 from perfmodel.sweeps.trust import add_trust
 

@@ -7,11 +7,12 @@ here that computes: a help page costs no Numba.
 
 How to add a kernel
 -------------------
-1. Write its evaluation into a file of `perfmodel.sweeps.kernel_kinds`, like `_attention` there,
+1. Write its evaluation beside those of its like, as `_attention` in `kernel_kinds.evaluations`,
    and import the model inside it.
-2. Make a `Kernel`: its axes in the order of a help page, its settings, and a `Grid` with the
-   axes in the order of the dataset, the last one fastest. Name it in `KERNELS`.
-3. Write the page of ``perfmodel kernel <name>`` into `perfmodel.cli.core.kernel.commands`, and a
+2. Say its axes in the order of a help page, and its settings, in ``kernel_kinds/kernels.toml``;
+   make a `Grid` with the axes in the order of the dataset, the last one fastest, and of both a
+   kernel (`perfmodel.sweeps.kernel_kinds.kind.kernel_of`). Name it in `KERNELS`.
+3. Write the page of ``perfmodel kernel <name>`` into ``cli/core/pages.toml``, and a
    column of results that no kernel has yet into `perfmodel.sweeps.grid_dataset`.
 """
 
@@ -21,13 +22,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import HardwareError
-from perfmodel.sweeps.kernel_kinds.attention import ATTENTION
-from perfmodel.sweeps.kernel_kinds.experts import MOE
+from perfmodel.sweeps.kernel_kinds.evaluations import (
+    ATTENTION,
+    CONVOLUTION,
+    GEMM,
+    INDEXER,
+    MOE,
+    SCAN,
+    SPARSE_ATTENTION,
+    STREAM,
+)
 from perfmodel.sweeps.kernel_kinds.kind import Kernel, Values, check_names
-from perfmodel.sweeps.kernel_kinds.matmul import GEMM
-from perfmodel.sweeps.kernel_kinds.recurrent import CONVOLUTION, SCAN
-from perfmodel.sweeps.kernel_kinds.sparse_attention import INDEXER, SPARSE_ATTENTION
-from perfmodel.sweeps.kernel_kinds.stream import STREAM
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -22,7 +22,7 @@ from perfmodel.store.results import (
     front_rows,
 )
 from perfmodel.store.subject import TRAINING
-from perfmodel.strategy.families import Families, families_of
+from perfmodel.strategy.grid import Families, families_of
 from perfmodel.sweeps.sweep import Problem, sweep_problems
 
 if TYPE_CHECKING:
@@ -95,15 +95,15 @@ def rank_problems(
     rows : sequence of Hardware
     objectives : Objectives
     dtype, threads, progress, hardware_values
-        As of `perfmodel.sweeps.kept.sweep`; `dtype` of what is returned.
+        As of `perfmodel.sweeps.several.sweep`; `dtype` of what is returned.
 
     Raises
     ------
     StrategyError
         No strategy or no hardware given.
     """
-    from perfmodel.training.project import Workload
     from perfmodel.training.ranked import Best, Counts
+    from perfmodel.training.workload import Workload
 
     if not rows or not any(len(problem.grid) for problem in problems):
         raise StrategyError("a sweep needs at least one strategy and one hardware profile")

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.columns import Floats
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.memory import check_memory
 from perfmodel.base.provenance import versions
 from perfmodel.base.table import Column, Table, described, flags, labelled
-from perfmodel.base.workers import PIECES, Workers, cut, whole_work
-from perfmodel.hwprofiles.paths import row_names
+from perfmodel.hwprofiles.hardware import row_names
 from perfmodel.kernels.serving.variables import (
     MEMORY_VARIABLES,
     ROW_VARIABLES,
@@ -24,27 +24,27 @@ from perfmodel.kernels.serving.variables import (
 )
 from perfmodel.model.presets import load_model
 from perfmodel.serving.enumerate import load_grid, serving_grid
-from perfmodel.serving.fields import DEPLOYMENT_FIELDS, LOAD_FIELDS, UNITS
-from perfmodel.serving.grid import DeploymentGrid, LoadGrid
+from perfmodel.serving.grid import CACHE_BELOW_ONE_REQUEST, STATUS_NAMES, DeploymentGrid, LoadGrid
 from perfmodel.serving.project import Points, project_points
-from perfmodel.serving.rules import CACHE_BELOW_ONE_REQUEST, STATUS_NAMES
 from perfmodel.store.netcdf import narrow, or_single
+from perfmodel.strategy.served_fields import DEPLOYMENT_FIELDS, LOAD_FIELDS, UNITS
 from perfmodel.sweeps.sweep import (
     hardware_coordinates,
     hardware_rows,
     numbered,
 )
 from perfmodel.sweeps.trust import add_trust
+from perfmodel.sweeps.workers import PIECES, Workers, cut, in_blocks, whole_work
 
 if TYPE_CHECKING:
     import xarray as xr
 
-    from perfmodel.base.workers import Workers
-    from perfmodel.compute.routing import Routing
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.model.routing import Routing
     from perfmodel.model.spec import ModelSpec
     from perfmodel.serving.project import Points
     from perfmodel.strategy.fields import StrategyField
+    from perfmodel.sweeps.workers import Workers
 
 
 class Block(NamedTuple):
@@ -63,15 +63,17 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ServedGrid:
-    """Deployments under loads on hardware; small, so that it can be sent to other processes.
+    """Deployments under loads on hardware, projected in blocks (`perfmodel.sweeps.workers.Work`).
 
     Attributes
     ----------
     grid : DeploymentGrid
     loads : LoadGrid
     rows : list of Hardware
-    method, routing, prefill_hardware
+    method, routing, prefill_hardware, threads
         As of `perfmodel.serving.project.project_points`.
+    out : ndarray of float64, optional
+        Where values of whole rows of hardware go at once, in this process.
     """
 
     grid: DeploymentGrid
@@ -80,6 +82,8 @@ class ServedGrid:
     method: str = "closed"
     routing: Routing | None = None
     prefill_hardware: Hardware | None = None
+    threads: int | None = None
+    out: Floats | None = None
 
     def blocks(self, pieces: int = 1) -> list[Block]:
         """Cut it into about so many blocks: of a row of hardware each, and of all loads if it can.
@@ -96,8 +100,12 @@ class ServedGrid:
             for under in loads
         ]
 
-    def points(self, block: Block, **how: Any) -> Points:
-        """Project a block; `how` as of `perfmodel.serving.project.project_points`."""
+    def size(self, block: Block) -> int:
+        """Return how many operating points a block has."""
+        return block.points
+
+    def done(self, block: Block, progress: Callable[[int], None] | None = None) -> Points:
+        """Project a block."""
         return project_points(
             self.grid.take(block.deployments),
             self.loads.take(block.loads),
@@ -105,30 +113,17 @@ class ServedGrid:
             method=self.method,
             routing=self.routing,
             prefill_hardware=self.prefill_hardware,
-            **how,
+            threads=1 if progress is None else self.threads,
+            progress=progress,
+            out=None if self.out is None else self.out[block.hardware],
         )
 
-    def on_workers(
-        self, workers: Workers, progress: Callable[[int], None] | None = None
-    ) -> Iterator[tuple[Block, Points]]:
-        """Yield blocks that workers have projected, in the order in which they are done."""
-        blocks = self.blocks(PIECES * len(workers))
-        for place, found in workers.results(_block_points, self, blocks, _warm_blocks):
-            if progress is not None:
-                progress(blocks[place].points)
-            yield blocks[place], found
-
-
-def _block_points(asked: ServedGrid, block: Block) -> Points:
-    return asked.points(block, threads=1)
-
-
-def _warm_blocks(asked: ServedGrid) -> dict[str, float]:
-    """Project one point; others need the same kernels."""
-    one = Block(0, slice(0, 1), slice(0, 1))
-    deployments = len(asked.grid) * len(asked.rows)
-    # What passes cost is found once per deployment at most, and its points one by one.
-    return whole_work(lambda: asked.points(one, threads=1), deployments * len(asked.loads))
+    def warm(self) -> dict[str, float]:
+        """Project one point; others need the same kernels."""
+        one = Block(0, slice(0, 1), slice(0, 1))
+        deployments = len(self.grid) * len(self.rows)
+        # What passes cost is found once per deployment at most, and its points one by one.
+        return whole_work(lambda: self.done(one), deployments * len(self.loads))
 
 
 DIMS = ("deployment", "hardware", "load")
@@ -268,30 +263,21 @@ def serve_table(
     memory = {name: np.empty(status.shape[:2]) for name in MEMORY_FIELDS}
     fits = np.empty(status.shape, bool)
 
-    def keep(block: Block, found: Points) -> None:
+    served = ServedGrid(grid, asked, rows, method, routing, pool, threads)
+    blocks = served.blocks(PIECES * len(workers) if workers is not None else 1)
+    if workers is None and values.dtype == np.float64:
+        served = dataclasses.replace(served, out=values)
+    for block, found in in_blocks(served, blocks, workers, progress):
         at = block.deployments, block.loads
+        if served.out is None:
+            values[block.hardware][:, *at] = found.values
         status[block.hardware][at] = found.status
         room = found.memory.fits
         if found.prefill_memory is not None:
             room = room & found.prefill_memory.fits
-        room = room[:, None] & (found.status != CACHE_BELOW_ONE_REQUEST)
-        fits[block.hardware][at] = room
+        fits[block.hardware][at] = room[:, None] & (found.status != CACHE_BELOW_ONE_REQUEST)
         for name, field in MEMORY_FIELDS.items():
             memory[name][block.hardware, block.deployments] = getattr(found.memory, field)
-
-    served = ServedGrid(grid, asked, rows, method, routing, pool)
-    if workers is None:
-        whole = values.dtype == np.float64
-        for block in served.blocks():
-            out = values[block.hardware] if whole else None
-            points = served.points(block, threads=threads, progress=progress, out=out)
-            if not whole:
-                values[block.hardware] = points.values
-            keep(block, points)
-    else:
-        for block, points in served.on_workers(workers, progress):
-            values[block.hardware][:, block.deployments, block.loads] = points.values
-            keep(block, points)
     table = Table(
         {
             **{

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,21 +10,25 @@ import numpy as np
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.table import Column, Table
-from perfmodel.base.workers import PIECES
 from perfmodel.kernels.serving.variables import ROW_VARIABLES
 from perfmodel.serving.enumerate import load_grid
-from perfmodel.serving.grid import DeploymentGrid, LoadGrid
+from perfmodel.serving.grid import (
+    CACHE_BELOW_ONE_REQUEST,
+    CONTEXT_TOO_LONG,
+    VALID,
+    DeploymentGrid,
+    LoadGrid,
+)
 from perfmodel.serving.project import prepare
 from perfmodel.serving.replay import lacks_room, replay_trace
 from perfmodel.serving.requests import RequestTrace
-from perfmodel.serving.rules import CACHE_BELOW_ONE_REQUEST, CONTEXT_TOO_LONG, VALID
 from perfmodel.sweeps.serving import DIMS, Block, ServedGrid, serve_table
 from perfmodel.sweeps.sweep import hardware_rows
+from perfmodel.sweeps.workers import PIECES, in_blocks
 
 if TYPE_CHECKING:
-    from perfmodel.base.workers import Workers
-    from perfmodel.compute.routing import Routing
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.sweeps.workers import Workers
 
 TRIED = 4  # requests, which need all kernels
 
@@ -56,9 +60,6 @@ def replay_table(
     hardware: Hardware | str | Sequence[Hardware | str],
     *,
     concurrency: Sequence[float] = (),
-    dispatch: str = "least_loaded",
-    cached: bool = True,
-    routing: Routing | None = None,
     progress: Callable[[int], None] | None = None,
     hardware_values: Mapping[str, Sequence[float]] | None = None,
     workers: Workers | None = None,
@@ -70,14 +71,12 @@ def replay_table(
     grid : DeploymentGrid
         Of one pool each.
     trace : RequestTrace
-        Such as `perfmodel.serving.request_file.read_requests` returns.
+        Such as `perfmodel.serving.requests.read_requests` returns.
     hardware : Hardware or str, or sequence of them
     concurrency : sequence of float
         Send so many requests at once, and each other one when one has ended, one load each;
         without it they come when the trace says.
-    dispatch, cached
-        As of `perfmodel.serving.replay.replay_trace`.
-    routing, progress, hardware_values, workers
+    progress, hardware_values, workers
         As of `perfmodel.sweeps.serving.serve`.
 
     Returns
@@ -97,36 +96,19 @@ def replay_table(
         raise StrategyError("a trace is replayed on one pool; some deployments have two")
     rows = hardware_rows(hardware)
     loads = trace_loads(trace, concurrency)
-    table = serve_table(
-        grid.model, grid, loads, rows, routing=routing, hardware_values=hardware_values
-    )
+    table = serve_table(grid.model, grid, loads, rows, hardware_values=hardware_values)
     shape = tuple(table.sizes[dim] for dim in DIMS)
     values = np.full((len(ROW_VARIABLES), *shape), np.nan)
     status = table["status"].values.copy()
-    served = ServedGrid(grid, loads, rows, routing=routing)
-    asked = _Replay(served, trace, tuple(concurrency), dispatch, cached)
-    results: Iterable[tuple[Block, _Replayed]]
-    if workers is None:
-        results = ((it, _replayed(asked, it, progress)) for it in served.blocks())
-    else:
-        results = _on_workers(workers, asked, progress)
-    for block, found in results:
+    served = ServedGrid(grid, loads, rows)
+    work = _Replay(served, trace, tuple(concurrency))
+    blocks = served.blocks(PIECES * len(workers) if workers is not None else 1)
+    for block, found in in_blocks(work, blocks, workers, progress):
         at = block.deployments, block.hardware, block.loads
         values[:, *at] = found.values
         answered = found.status >= 0
         status[at][answered] = found.status[answered]
     return _with_results(table, values, status)
-
-
-@dataclass(frozen=True, slots=True)
-class _Replay:
-    """What is replayed; attributes as of `replay_table`."""
-
-    served: ServedGrid
-    trace: RequestTrace
-    concurrency: tuple[float, ...]
-    dispatch: str
-    cached: bool
 
 
 class _Replayed(NamedTuple):
@@ -136,67 +118,63 @@ class _Replayed(NamedTuple):
     status: np.ndarray
 
 
-def _on_workers(
-    workers: Workers, asked: _Replay, progress: Callable[[int], None] | None
-) -> Iterator[tuple[Block, _Replayed]]:
-    blocks = asked.served.blocks(PIECES * len(workers))
-    for place, found in workers.results(_replayed, asked, blocks, _warm):
-        if progress:
-            progress(int(np.isfinite(found.values[0]).sum()))
-        yield blocks[place], found
+@dataclass(frozen=True, slots=True)
+class _Replay:
+    """What is replayed (`perfmodel.sweeps.workers.Work`); attributes as of `replay_table`."""
 
+    served: ServedGrid
+    trace: RequestTrace
+    concurrency: tuple[float, ...]
 
-def _warm(asked: _Replay) -> dict[str, float]:
-    """Compile what the whole trace is run with, without running it."""
-    from perfmodel.kernels.work import expect
+    def size(self, block: Block) -> int:
+        """Return how many replays a block has."""
+        return block.points
 
-    served = asked.served
-    points = len(served.grid) * len(served.rows) * len(served.loads)
-    work = {"served_requests": float(points * len(asked.trace))}
-    expect(**work)
-    trace = asked.trace
-    few = RequestTrace(
-        trace.arrival[:TRIED], trace.input_length[:TRIED], trace.output_length[:TRIED]
-    )
-    _replayed(replace(asked, trace=few), Block(0, slice(0, 1), slice(0, 1)))
-    return work
-
-
-def _replayed(
-    asked: _Replay, block: Block, progress: Callable[[int], None] | None = None
-) -> _Replayed:
-    """Replay a trace on the deployments of a block."""
-    served, trace, concurrency = asked.served, asked.trace, asked.concurrency[block.loads]
-    grid = served.grid.take(block.deployments)
-    size = len(grid), block.loads.stop - block.loads.start
-    values, status = np.full((len(ROW_VARIABLES), *size), np.nan), np.full(size, -1, np.int8)
-    ready = prepare(grid, served.rows[block.hardware], routing=served.routing)
-    if ready.tables is None or ready.deployments is None:
+    def done(self, block: Block, progress: Callable[[int], None] | None = None) -> _Replayed:
+        """Replay a trace on the deployments of a block."""
+        served, trace, concurrency = self.served, self.trace, self.concurrency[block.loads]
+        grid = served.grid.take(block.deployments)
+        size = len(grid), block.loads.stop - block.loads.start
+        values, status = np.full((len(ROW_VARIABLES), *size), np.nan), np.full(size, -1, np.int8)
+        ready = prepare(grid, served.rows[block.hardware], routing=served.routing)
+        if ready.tables is None or ready.deployments is None:
+            return _Replayed(values, status)
+        longest = int((trace.input_length + trace.output_length).max())
+        too_long = 0 < grid.model.max_positions < longest
+        for i, d in enumerate(ready.possible.tolist()):
+            for j in range(size[1]):
+                status[d, j] = CONTEXT_TOO_LONG if too_long else VALID
+                if too_long:
+                    continue
+                if lacks_room(ready.deployments, i, trace):
+                    status[d, j] = CACHE_BELOW_ONE_REQUEST
+                    continue
+                found = replay_trace(
+                    ready.tables,
+                    ready.deployments,
+                    trace,
+                    deployment=i,
+                    concurrency=int(concurrency[j]) if concurrency else None,
+                ).summary
+                for k, variable in enumerate(ROW_VARIABLES):
+                    values[k, d, j] = found[variable.name]
+                if progress:
+                    progress(1)
         return _Replayed(values, status)
-    longest = int((trace.input_length + trace.output_length).max())
-    too_long = 0 < grid.model.max_positions < longest
-    for i, d in enumerate(ready.possible.tolist()):
-        for j in range(size[1]):
-            status[d, j] = CONTEXT_TOO_LONG if too_long else VALID
-            if too_long:
-                continue
-            if lacks_room(ready.deployments, i, trace):
-                status[d, j] = CACHE_BELOW_ONE_REQUEST
-                continue
-            found = replay_trace(
-                ready.tables,
-                ready.deployments,
-                trace,
-                deployment=i,
-                dispatch=asked.dispatch,
-                cached=asked.cached,
-                concurrency=int(concurrency[j]) if concurrency else None,
-            ).summary
-            for k, variable in enumerate(ROW_VARIABLES):
-                values[k, d, j] = found[variable.name]
-            if progress:
-                progress(1)
-    return _Replayed(values, status)
+
+    def warm(self) -> dict[str, float]:
+        """Compile what the whole trace is run with, without running it."""
+        from perfmodel.kernels.work import expect
+
+        served, trace = self.served, self.trace
+        points = len(served.grid) * len(served.rows) * len(served.loads)
+        work = {"served_requests": float(points * len(trace))}
+        expect(**work)
+        few = RequestTrace(
+            trace.arrival[:TRIED], trace.input_length[:TRIED], trace.output_length[:TRIED]
+        )
+        replace(self, trace=few).done(Block(0, slice(0, 1), slice(0, 1)))
+        return work
 
 
 def _with_results(table: Table, values: np.ndarray, status: np.ndarray) -> Table:

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,15 +19,14 @@ from perfmodel.base.errors import DataError, PerfModelError
 from perfmodel.base.files import not_written
 from perfmodel.base.provenance import source_digest
 from perfmodel.base.table import Column, Table
-from perfmodel.base.workers import Workers
 from perfmodel.kernels.variables import RATE
 from perfmodel.store.files import check_results_path
 from perfmodel.store.netcdf import read_netcdf
 from perfmodel.store.results import GROUPS
 from perfmodel.strategy.rules import PRECISION_UNSUPPORTED, STATUS_NAMES
-from perfmodel.sweeps.block_store import STORES, Journal, Store, described
-from perfmodel.sweeps.blocks import BlockSweep
+from perfmodel.sweeps.blocks import STORES, BlockSweep, Journal, Store, described
 from perfmodel.sweeps.ranking import RankedSweep
+from perfmodel.sweeps.workers import Workers, in_blocks
 
 MOST_KEPT = 2**14  # strategies, before they are winnowed
 
@@ -219,20 +218,6 @@ KEPT = 20
 """Best strategies that the journal keeps of every block; at least those that are shown."""
 
 
-class Run(Protocol):
-    """Something that projects and stores blocks, and yields what is known of each."""
-
-    def __call__(
-        self,
-        sweep: BlockSweep,
-        numbers: Sequence[int],
-        store: Store | None,
-        top: int,
-        advance: Callable[[int], None] | None,
-    ) -> Iterator[BlockResult]:
-        """Yield blocks that are stored, in any order."""
-
-
 def check_stored_path(path: str | Path) -> Path:
     """Make sure that results can be written block by block; return where.
 
@@ -255,43 +240,53 @@ def stored_bytes(sweep: BlockSweep, like: Table) -> int:
     return per * sweep.count
 
 
-def run_here(
-    sweep: BlockSweep,
-    numbers: Sequence[int],
-    store: Store | None,
-    top: int,
-    advance: Callable[[int], None] | None = None,
-) -> Iterator[BlockResult]:
-    """Project and store blocks in this process, one after another."""
-    for number in numbers:
-        start, stop = sweep.bounds(number)
-        left = (stop - start) * len(sweep.hardware)
-
-        def told(count: int) -> None:
-            nonlocal left
-            left -= count
-            if advance is not None:
-                advance(count)
-
-        result, _ = project_block(sweep, number, store, top, told)
-        if advance is not None:
-            advance(left)  # what is impossible
-        yield result
+WARM = 512  # strategies; enough to run every kernel that their sweep needs
 
 
-def project_block(
-    sweep: BlockSweep,
-    number: int,
-    store: Store | None,
-    top: int,
-    progress: Callable[[int], None] | None = None,
-) -> tuple[BlockResult, Table]:
-    """Project a block, store it where there is a store, and return what is known of it."""
-    start, stop = sweep.bounds(number)
-    table = sweep.table(start, stop, progress)
-    if store is not None:
-        store.write(number, start, table)
-    return BlockResult(number, tally(table), winners(table, top)), table
+@dataclass(frozen=True, slots=True)
+class StoredBlocks:
+    """A sweep whose blocks are projected and stored (`perfmodel.sweeps.workers.Work`).
+
+    Attributes
+    ----------
+    sweep : BlockSweep
+    store : ZarrStore or PartsStore, optional
+        Where who projects a block writes it.
+    top : int
+        As of `winners`.
+    sends : bool
+        Whether blocks are sent to who stores them.
+    """
+
+    sweep: BlockSweep
+    store: Store | None
+    top: int
+    sends: bool = False
+
+    def size(self, block: int) -> int:
+        """Return how many strategy-device pairs a block has."""
+        start, stop = self.sweep.bounds(block)
+        return (stop - start) * len(self.sweep.hardware)
+
+    def done(
+        self, block: int, progress: Callable[[int], None] | None
+    ) -> tuple[BlockResult, Table | None]:
+        """Project a block, store it where there is a store, and return what is known of it."""
+        start, stop = self.sweep.bounds(block)
+        table = self.sweep.table(start, stop, progress)
+        if self.store is not None:
+            self.store.write(block, start, table)
+        result = BlockResult(block, tally(table), winners(table, self.top))
+        return result, table if self.sends else None
+
+    def warm(self) -> dict[str, float]:
+        """Project a few strategies, with all of them in view."""
+        from perfmodel.kernels.work import expect
+
+        work = {"strategies": float(self.sweep.count * len(self.sweep.hardware))}
+        expect(**work)
+        self.sweep.table(0, min(WARM, self.sweep.count))
+        return work
 
 
 class StoredSweep:
@@ -336,7 +331,7 @@ class StoredSweep:
         Raises
         ------
         DataError
-            As of `perfmodel.sweeps.block_store.Journal.opened`.
+            As of `perfmodel.sweeps.blocks.Journal.opened`.
         """
         if self.output is None:
             yield self
@@ -353,7 +348,9 @@ class StoredSweep:
                     self._count(BlockResult.from_json(line, self.like))
             yield self
 
-    def run(self, run: Run, advance: Callable[[int], None] | None = None) -> Summary:
+    def run(
+        self, workers: Workers | None = None, advance: Callable[[int], None] | None = None
+    ) -> Summary:
         """Project the blocks that are not done, and finish the output.
 
         The result is that of `perfmodel.sweeps.sweep.sweep_problems`, value for value; the
@@ -362,8 +359,8 @@ class StoredSweep:
 
         Parameters
         ----------
-        run : callable
-            Who projects blocks: `run_here`, or what `perfmodel.sweeps.stored.run_on` returns.
+        workers : Workers, optional
+            Who projects; default: this process. Where they see its files they store, too.
         advance : callable, optional
             Called with the number of strategies done since the last call.
 
@@ -376,7 +373,9 @@ class StoredSweep:
             if self._store is not None:
                 self._store.create(self.like, self.sweep.count, self.sweep.block_size)
             missing = [it for it in range(self.sweep.blocks) if it not in self._known]
-            for result in run(self.sweep, missing, self._store, self.summary.top, advance):
+            for block, (result, table) in in_blocks(self._work(workers), missing, workers, advance):
+                if self._store is not None and table is not None:
+                    self._store.write(block, self.sweep.bounds(block)[0], table)
                 if self._journal is not None:
                     self._journal.add(result.to_json())
                 self._count(result)
@@ -389,6 +388,15 @@ class StoredSweep:
         except PerfModelError as error:
             raise self._kept(error) from None
         return self.summary
+
+    def _work(self, workers: Workers | None) -> StoredBlocks:
+        """Return the work of blocks; on workers each is projected by one thread."""
+        if workers is None:
+            return StoredBlocks(self.sweep, self._store, self.summary.top)
+        sweep = dataclasses.replace(self.sweep, threads=self.sweep.threads or 1)
+        own = self._store if workers.shares_files else None
+        sends = self._store is not None and own is None
+        return StoredBlocks(sweep, own, self.summary.top, sends)
 
     def _count(self, result: BlockResult) -> None:
         self._known.add(result.number)
@@ -442,52 +450,3 @@ def _history(path: Path) -> str:
         return str(read_netcdf(path).attrs.get("history", "")) if path.is_file() else ""
     except (KeyError, OSError, PerfModelError, ValueError):
         return ""
-
-
-WARM = 512  # strategies; enough to run every kernel that their sweep needs
-Shared = tuple[BlockSweep, Store | None, int, bool]
-"""A sweep, where its workers store blocks, how many winners are kept, and whether blocks are sent
-to who stores them."""
-
-
-def run_on(workers: Workers) -> Run:
-    """Return what projects blocks on workers.
-
-    Where these see the files of this process they store what they project, else they send it.
-    """
-
-    def run(
-        sweep: BlockSweep,
-        numbers: Sequence[int],
-        store: Store | None,
-        top: int,
-        advance: Callable[[int], None] | None = None,
-    ) -> Iterator[BlockResult]:
-        sweep = dataclasses.replace(sweep, threads=sweep.threads or 1)
-        own = store if workers.shares_files else None
-        shared: Shared = sweep, own, top, store is not None and own is None
-        for _, (result, table) in workers.results(_block, shared, numbers, _warm):
-            start, stop = sweep.bounds(result.number)
-            if store is not None and table is not None:
-                store.write(result.number, start, table)
-            if advance is not None:
-                advance((stop - start) * len(sweep.hardware))
-            yield result
-
-    return run
-
-
-def _warm(shared: Shared) -> dict[str, float]:
-    from perfmodel.kernels.work import expect
-
-    sweep = shared[0]
-    work = {"strategies": float(sweep.count * len(sweep.hardware))}
-    expect(**work)
-    sweep.table(0, min(WARM, sweep.count))
-    return work
-
-
-def _block(shared: Shared, number: int) -> tuple[BlockResult, Table | None]:
-    sweep, store, top, sends = shared
-    result, table = project_block(sweep, number, store, top)
-    return result, table if sends else None

@@ -15,7 +15,8 @@ from perfmodel.base.errors import StrategyError
 from perfmodel.base.memory import check_memory
 from perfmodel.base.provenance import versions
 from perfmodel.base.table import Column, Table, described, flags, labelled
-from perfmodel.hwprofiles.paths import row_names, unit_of
+from perfmodel.hwprofiles.hardware import row_names, unit_of
+from perfmodel.hwprofiles.rows import profiles_of
 from perfmodel.kernels.variables import (
     HOST_MEMORY,
     SCHEMA_VERSION,
@@ -26,9 +27,8 @@ from perfmodel.kernels.variables import (
 from perfmodel.model.build import ModelSpec
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.store.netcdf import narrow, narrow_kind, number_type, or_single
-from perfmodel.strategy.families import families_of
-from perfmodel.strategy.grid import FIELDS, StrategyGrid, attended_lengths
-from perfmodel.strategy.rules import PRECISION_UNSUPPORTED, STATUS_NAMES, VALID
+from perfmodel.strategy.grid import FIELDS, VALID, StrategyGrid, attended_lengths, families_of
+from perfmodel.strategy.rules import PRECISION_UNSUPPORTED, STATUS_NAMES
 from perfmodel.sweeps.trust import add_trust
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def sweep_table(
 ) -> Table:
     """Project a training step for every strategy on every device.
 
-    Takes what `perfmodel.sweeps.kept.sweep` takes, and returns a table with codes for choices.
+    Takes what `perfmodel.sweeps.several.sweep` takes, and returns a table with codes for choices.
     """
     from perfmodel.model.presets import load_model
 
@@ -145,12 +145,7 @@ def hardware_rows(hardware: Hardware | str | Sequence[Hardware | str]) -> list[H
     HardwareError
         No such profile.
     """
-    from perfmodel.hwprofiles import load_hardware
-
-    given = (
-        [hardware] if isinstance(hardware, str) or not isinstance(hardware, Sequence) else hardware
-    )
-    rows = [load_hardware(item) if isinstance(item, str) else item for item in given]
+    rows = profiles_of(hardware)
     names = row_names(rows)
     if twice := [name for name in names if names.count(name) > 1]:
         raise StrategyError(f"hardware '{twice[0]}' is given twice")
@@ -166,7 +161,8 @@ def _project(
     progress: Callable[[int], None] | None,
 ) -> None:
     """Fill the values of one problem, shape (rows, variables, strategies), from a column on."""
-    from perfmodel.training.project import Workload, project_grid
+    from perfmodel.training.project import project_grid
+    from perfmodel.training.workload import Workload
 
     grid = problem.grid
     if not np.all(grid.status == VALID):

@@ -3,8 +3,8 @@
 The rules are those of every product and kernel: a product keeps its input, a norm its input, a
 fused kernel what its own autograd function saves. Code that is not fused keeps what lies
 between its kernels, too. Layers are the sum of their parts: norms (here), mixers
-(`perfmodel.training.mixer_activations`, `perfmodel.training.recurrence_activations`) and
-feed-forward blocks (`perfmodel.training.mlp_activations`).
+(`perfmodel.training.block_activations`, `perfmodel.training.block_activations`) and
+feed-forward blocks (`perfmodel.training.block_activations`).
 
 Activation bytes follow Korthikanti et al. 2022 (arXiv:2205.05198, section 4 and appendix),
 generalised to gated and grouped-query models, experts, latent attention, and fused attention,
@@ -26,7 +26,7 @@ from perfmodel.model.pieces import Piece
 from perfmodel.operations.layer_block import SINKHORN_STEPS, Block, blocks_of, norm_modules
 from perfmodel.operations.operations import LayerKeys, Role, Size
 from perfmodel.software.framework import Framework
-from perfmodel.software.recompute import Policy, policy_of
+from perfmodel.software.modules import Policy, policy_of
 
 SINGLE = 4.0
 """Bytes of a number in single precision."""
@@ -59,17 +59,17 @@ class Kept:
         Bytes from forward to backward without recomputation [B].
     modules : mapping
         Those of them that recomputation drops, by the modules in which they lie, one in the other
-        (`perfmodel.software.recompute.MODULES`) [B].
+        (`perfmodel.software.modules.MODULES`) [B].
     widest : ndarray or float
         The part's largest tensor, whose gradient backward holds [B].
     alternate : ndarray or float
         Outputs of attention and of every second product, which alone are kept where selective
         recomputation is by operation [B].
     outputs : mapping
-        Outputs that a policy may save, by its words (`perfmodel.software.recompute.SAVED`) [B].
+        Outputs that a policy may save, by its words (`perfmodel.software.modules.SAVED`) [B].
     inputs : mapping
         Those of them that may wait elsewhere, by the module whose input they are
-        (`perfmodel.software.offload.INPUTS`) and the modules whose recomputation drops them [B].
+        (`perfmodel.software.modules.INPUTS`) and the modules whose recomputation drops them [B].
     """
 
     everything: Size = 0.0

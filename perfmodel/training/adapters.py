@@ -6,64 +6,17 @@ in 16 bits, and what lies between their two matrices.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
-
 import numpy as np
 
-from perfmodel.base.columns import Column
-from perfmodel.model.adapters import FROZEN_BYTES, AdapterSpec, layer_products, of_experts
+from perfmodel.model.adapters import AdapterSpec, layer_products, of_experts
 from perfmodel.model.attention import AttentionSpec
-from perfmodel.model.layers import LayerSpec
-from perfmodel.model.mlp import MlpSpec
-from perfmodel.model.spec import ModelSpec
-from perfmodel.operations.adapter_counts import adapter_weights
-from perfmodel.operations.expert_load import expert_loads
+from perfmodel.model.layers import LayerSpec, MlpSpec
 from perfmodel.operations.layer_block import blocks_of, norm_modules
-from perfmodel.operations.mlp_block import mlp_module
-from perfmodel.operations.operations import Operation, Size
-from perfmodel.operations.parts import Part
+from perfmodel.operations.mlp_block import expert_loads, mlp_module
+from perfmodel.operations.operations import Size
 from perfmodel.training.activations import Kept, Scope
 
-if TYPE_CHECKING:
-    from perfmodel.training.memory import PartMemory
-
 WIDE = 2.0  # bytes of a weight in 16 bits, and of what an adapter reads
-
-
-class Parameters(NamedTuple):
-    """Parameters of a part on one device; columns of shape (keys,).
-
-    Frozen ones that are stored in fewer bytes count for as many as take that room in 16 bits, which
-    is what memory and gathers ask for.
-    """
-
-    weights: Column  # that every data-parallel rank holds alike
-    experts: Column
-    trained: Column  # of both, what has gradients
-    trained_experts: Column
-
-
-def parameters_of(
-    model: ModelSpec, part: Part, operations: Sequence[Operation], kept: PartMemory
-) -> Parameters:
-    """Return the parameters of a part: all of them trained, or frozen beside adapters.
-
-    Parameters
-    ----------
-    model : ModelSpec
-    part : Part
-    operations : sequence of Operation
-        Of the part.
-    kept : PartMemory
-        With the model's own parameters.
-    """
-    if model.adapters is None:
-        return Parameters(kept.weights, kept.experts, kept.weights, kept.experts)
-    dense, experts = adapter_weights(list(operations), kept.weights.size)
-    stored = model.adapters.frozen if part.layer is not None else ""
-    share = FROZEN_BYTES[stored] / WIDE if stored else 1.0
-    return Parameters(share * kept.weights + dense, share * kept.experts + experts, dense, experts)
 
 
 def frozen_kept(at: Scope, spec: AdapterSpec, layer: LayerSpec, hidden: float) -> Kept:

@@ -18,8 +18,9 @@ from perfmodel.base.pipelines import CODES, GPIPE, INTERLEAVED, ONE_F_ONE_B, PLA
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.grid import RECOMPUTE, StrategyGrid, batches_of
 from perfmodel.training.best_layout import BEST
-from perfmodel.training.project import Workload, closing_settings, key_tables, laid_out
+from perfmodel.training.project import closing_settings, key_tables, laid_out
 from perfmodel.training.scheduled import needs_events
+from perfmodel.training.workload import Workload
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

@@ -8,33 +8,34 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from perfmodel.base.columns import Column
+from perfmodel.model.adapters import FROZEN_BYTES
 from perfmodel.model.attention import AttentionSpec
 from perfmodel.model.layers import LayerSpec, Mixer, norm_parameters
 from perfmodel.model.pieces import Piece
 from perfmodel.model.recurrence import RecurrenceSpec
-from perfmodel.model.spec import ModelSpec
-from perfmodel.model.tower import TowerSpec
+from perfmodel.model.spec import ModelSpec, TowerSpec
+from perfmodel.operations.attention_block import encoder_tokens, tower_tokens
+from perfmodel.operations.flops import adapter_weights
 from perfmodel.operations.layer_block import blocks_of
-from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys, Size
+from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys, Operation, Size
 from perfmodel.operations.parts import BEHIND_LAYERS, Part, padded_vocabulary
-from perfmodel.operations.towers import encoder_tokens, tower_tokens
 from perfmodel.software.framework import Framework
-from perfmodel.software.offload import offloaded_inputs
-from perfmodel.software.recompute import SAVED
+from perfmodel.software.modules import SAVED, offloaded_inputs
 from perfmodel.strategy.grid import RECOMPUTE, columns_from_rows
 from perfmodel.training.activations import Kept, Scope, masks_kept, norms_kept, streams_kept
-from perfmodel.training.adapters import frozen_kept
-from perfmodel.training.mixer_activations import (
+from perfmodel.training.adapters import WIDE, frozen_kept
+from perfmodel.training.block_activations import (
     attention_kept,
     context_working,
     convolution_kept,
+    mlp_kept,
+    recurrence_kept,
 )
-from perfmodel.training.mlp_activations import mlp_kept
-from perfmodel.training.recurrence_activations import recurrence_kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,41 @@ class PartMemory:
     loss: Column | float = 0.0
     loss_idle: Column | float = 0.0
     logits_held: Column | float = 0.0
+
+
+class Parameters(NamedTuple):
+    """Parameters of a part on one device; columns of shape (keys,).
+
+    Frozen ones that are stored in fewer bytes count for as many as take that room in 16 bits, which
+    is what memory and gathers ask for.
+    """
+
+    weights: Column  # that every data-parallel rank holds alike
+    experts: Column
+    trained: Column  # of both, what has gradients
+    trained_experts: Column
+
+
+def parameters_of(
+    model: ModelSpec, part: Part, operations: Sequence[Operation], kept: PartMemory
+) -> Parameters:
+    """Return the parameters of a part: all of them trained, or frozen beside adapters.
+
+    Parameters
+    ----------
+    model : ModelSpec
+    part : Part
+    operations : sequence of Operation
+        Of the part.
+    kept : PartMemory
+        With the model's own parameters.
+    """
+    if model.adapters is None:
+        return Parameters(kept.weights, kept.experts, kept.weights, kept.experts)
+    dense, experts = adapter_weights(list(operations), kept.weights.size)
+    stored = model.adapters.frozen if part.layer is not None else ""
+    share = FROZEN_BYTES[stored] / WIDE if stored else 1.0
+    return Parameters(share * kept.weights + dense, share * kept.experts + experts, dense, experts)
 
 
 def part_memory(model: ModelSpec, part: Part, keys: LayerKeys, framework: Framework) -> PartMemory:
@@ -244,7 +280,7 @@ def saved_bytes(model: ModelSpec, framework: Framework) -> dict[str, float]:
     Returns
     -------
     dict of str to float
-        Words of `perfmodel.software.recompute.SAVED`, and `INPUT` -> of one token on one device,
+        Words of `perfmodel.software.modules.SAVED`, and `INPUT` -> of one token on one device,
         all layers together [B].
     """
     columns = columns_from_rows([{"sequence_length": 1}])
@@ -269,7 +305,7 @@ def waiting_share(
     framework : Framework
     saved : sequence of str
         Outputs that are kept beside the layers' input, words of
-        `perfmodel.software.recompute.SAVED`.
+        `perfmodel.software.modules.SAVED`.
     waiting : sequence of str
         Those of them, or the input (`INPUT`), that wait there.
     """

@@ -1,4 +1,4 @@
-"""Tables of what each part of a model costs per micro-batch, for every layer key.
+"""Tables of what each part of a model costs per micro-batch, and of what stages send, by layer key.
 
 The closing pass (`perfmodel.kernels.step.close`) only adds rows of these tables.
 """
@@ -19,8 +19,7 @@ from perfmodel.operations.priced import Priced, column_of
 from perfmodel.operations.pricing import price_operations
 from perfmodel.operations.uncertainty import kernel_class
 from perfmodel.software.framework import Framework
-from perfmodel.training.adapters import parameters_of
-from perfmodel.training.memory import part_memory
+from perfmodel.training.memory import boundary_bytes, parameters_of, part_memory
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -307,3 +306,35 @@ def _add_priced(row: Any, item: Priced) -> None:
     row.flops += item.flops
     compute = "backward" if operation.phase in BACKWARD_PHASES else operation.phase
     row[compute] += item.time
+
+
+def scattered(keys: LayerKeys, framework: Framework) -> Column:
+    """Return 1 where tensor ranks send shares of a hidden state that each of them holds."""
+    return (framework.scatters_sends & (keys.tensor > 1) & (keys.sharded == 0)).astype(np.float64)
+
+
+def sent_bytes(model: ModelSpec, keys: LayerKeys, framework: Framework) -> Column:
+    """Return what a device sends to the next stage for a micro-batch, forward or backward [B]."""
+    whole = boundary_bytes(model, keys)
+    return np.where(scattered(keys, framework) > 0, whole / keys.tensor, whole)
+
+
+def arrival_gather(
+    model: ModelSpec, keys: LayerKeys, hardware: Hardware, framework: Framework
+) -> Priced:
+    """Price the gather that makes shares whole again, over the tensor ranks of a stage.
+
+    Narayanan et al. 2021 (arXiv:2104.04473), section 4.1: adapters then carry every byte once and
+    not t times, and the fast links of a node the rest.
+    """
+    operation = Communication(
+        "pipeline.all_gather",
+        "forward",
+        "tensor",
+        "all_gather",
+        boundary_bytes(model, keys),
+        keys.tensor,
+        keys.tensor_stride,
+        count=scattered(keys, framework),
+    )
+    return price_operations(hardware, [operation], keys, framework)[0]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,27 +13,21 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Column, Integers
 from perfmodel.base.errors import StrategyError
-from perfmodel.base.pipelines import TABLE, schedule_facts
 from perfmodel.base.precisions import FORMATS, PRECISIONS
 from perfmodel.model.build import ModelSpec
 from perfmodel.operations.flops import model_flops_per_token
-from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys, machine_of
+from perfmodel.operations.operations import LayerKeys, machine_of
 from perfmodel.operations.priced import matrix_rates
 from perfmodel.operations.uncertainty import kernel_widths, memory_width, step_width
 from perfmodel.software.facts import Run
 from perfmodel.software.framework import Framework, as_run
-from perfmodel.strategy.distinct import distinct_keys
-from perfmodel.strategy.families import Families, families_of
-from perfmodel.strategy.fields import FIELD_BY_NAME, OFFLOAD, OFFLOAD_TO
+from perfmodel.strategy.fields import FIELD_BY_NAME, OFFLOAD_TO
 from perfmodel.strategy.grid import StrategyGrid
-from perfmodel.strategy.mapping import layer_placement
-from perfmodel.training.best_layout import BEST, best_splits
-from perfmodel.training.boundary import arrival_gather, sent_bytes
+from perfmodel.training.best_layout import BEST
 from perfmodel.training.memory import shared_table
-from perfmodel.training.part_table import part_table
-from perfmodel.training.recomputed import recomputed_of
-from perfmodel.training.schedule import held_parts, stage_table
-from perfmodel.training.scheduled import end_times, pipeline_waits
+from perfmodel.training.part_table import arrival_gather, part_table, sent_bytes
+from perfmodel.training.scheduled import pipeline_waits
+from perfmodel.training.workload import Workload
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -48,160 +41,6 @@ PLAIN_CHUNK = 1 << 13  # uncompiled: well below a second
 PRODUCTS = 4 * 3  # of a layer, with an operand of each and a gradient
 GATHER_BYTES = 2.0  # parameters travel in 16 bits
 MASTER_BYTES = 4.0  # of a parameter in single precision
-PIPELINE_FIELDS = (
-    *("pipeline_parallel", "virtual_pipeline", "pipeline_schedule"),
-    *("recompute_method", "recompute_num_layers"),
-)
-"""What decides which stage holds what; the last two where not all layers are recomputed alike."""
-
-
-class Workload:
-    """What all devices share: layer keys, stage compositions and strategy columns."""
-
-    def __init__(
-        self,
-        model: ModelSpec,
-        grid: StrategyGrid | Families,
-        split: str = "even",
-        parts: Any = None,
-    ) -> None:
-        """Reduce a grid to what is distinct; `grid` holds one strategy of each family from here on.
-
-        `split` says which layers a stage holds (`perfmodel.training.layout.stage_layout`). `BEST`
-        looks for it, with `parts`, the part table of the layer keys; it is "even" without.
-        """
-        from perfmodel.kernels.step.tables import STRATEGY, schedule_bits
-
-        self.split = split  # of layers over stages
-        self.model = model
-        self.families = grid if isinstance(grid, Families) else families_of(grid)
-        self.grid = grid = self.families.grid
-        self.experts = model.has_experts
-        columns = layer_columns(grid.columns)
-        distinct, layer_key = distinct_keys(columns, tuple(columns))
-        self.keys = LayerKeys(distinct)
-        fields = PIPELINE_FIELDS if grid["recompute_method"].any() else PIPELINE_FIELDS[:3]
-        pipelines, pipeline_key = distinct_keys(grid.columns, fields)
-        both, stage_key = distinct_keys(
-            {"layer": layer_key, "pipeline": pipeline_key}, ("layer", "pipeline")
-        )
-        rows = zip(*(column.tolist() for column in pipelines.values()), strict=True)
-        asked = [(p, v, placement_of(s, grid), recomputed_of(*some)) for p, v, s, *some in rows]
-        kinds, chosen = [item[:3] for item in asked], [item[3] for item in asked]
-        pipeline = both["pipeline"]
-        if split == BEST and parts is not None:  # every stage key has a layout of its own
-            keys = np.unique(stage_key)
-            kinds, chosen = [kinds[i] for i in pipeline], [chosen[i] for i in pipeline]
-            splits = best_splits(model, kinds, parts[both["layer"]])
-            pipeline = keys
-        else:
-            splits = ["even" if split == BEST else split] * len(kinds)
-        held = [(*kind, own, some) for kind, own, some in zip(kinds, splits, chosen, strict=True)]
-        self.parts = held_parts(model, held)
-        self.compositions = stage_table(model, held, self.parts)
-        self._spread_compositions(both["layer"], pipeline)
-        columns_of = {
-            "tensor": "tensor_parallel",
-            "context": "context_parallel",
-            "pipeline": "pipeline_parallel",
-            "virtual": "virtual_pipeline",
-            "data_ranks": "data_parallel",
-            "zero": "zero_stage",
-            "shard_group": "shard_group",
-            "expert": "expert_parallel",
-            "expert_tensor": "expert_tensor_parallel",
-            "micro_batch": "micro_batch_size",
-            "sequence": "sequence_length",
-            "mapping": "mapping",
-            "padding": "padding",
-            **{name: name for name in (*OFFLOAD, *OFFLOAD_TO.values())},
-        }
-        self.strategies = np.zeros(len(grid), STRATEGY).view(np.recarray)
-        self.strategies.stage_key, self.strategies.waits = stage_key, -1
-        families = self.families
-        self.strategies.first, self.strategies.number = families.first, families.number
-        self.strategies.behind = families.first + families.size
-        for name, field in columns_of.items():
-            self.strategies[name] = grid[field]
-        about = (schedule_facts(fact).tolist() for fact in ("closed_form", "joins_ends", "copies"))
-        bits = np.array(list(map(schedule_bits, *about)))
-        self.strategies.schedule = bits[grid["pipeline_schedule"]]
-
-    def _spread_compositions(self, layer: Integers, pipeline: Integers) -> None:
-        """Repeat the stage compositions of each pipeline for its layer keys."""
-        compositions = self.compositions
-        self.stage_pipeline = pipeline
-        start = compositions.offset[pipeline]
-        count = compositions.offset[pipeline + 1] - start
-        self.stage_layer_key = layer
-        self.stage_offset = np.concatenate(([0], np.cumsum(count)))
-        within = np.arange(self.stage_offset[-1]) - np.repeat(self.stage_offset[:-1], count)
-        row = np.repeat(start, count) + within
-        self.row_layer_key = np.repeat(layer, count)
-        self.counts = compositions.counts[row]
-        self.first_stage = compositions.first_stage[row]
-        self.stages = compositions.stages[row]
-        self.pair = compositions.pair[row] + np.repeat(self.stage_offset[:-1], count)
-
-    def stage_sums(self, keys: KeyTables) -> Stages:
-        """Sum the parts of every distinct stage on one device."""
-        from perfmodel.kernels.step import stages as kernel
-        from perfmodel.kernels.step.tables import STAGE_KEY, Stages, blank_stages
-
-        kinds = [part.kind for part in self.parts]
-        sums = blank_stages(self.row_layer_key.size)
-        kernel.sum_stages(
-            keys.parts,
-            self.row_layer_key,
-            self.counts,
-            keys.of,
-            kinds.index("embedding"),
-            kinds.index("output"),
-            sums,
-        )
-        sums.first_stage, sums.stages, sums.pair = self.first_stage, self.stages, self.pair
-        of = np.zeros(self.stage_layer_key.size, STAGE_KEY).view(np.recarray)
-        of.layer_key = self.stage_layer_key
-        of.first, of.behind = self.stage_offset[:-1], self.stage_offset[1:]
-        kernel.sum_widths(sums, of)
-        for name, times in end_times(self, keys).items():
-            of[name] = times
-        return Stages(of, sums, self.counts)
-
-    def part(self, rows: Integers) -> Workload:
-        """Return some of the families; what all share stays as it is."""
-        found = copy.copy(self)
-        found.families = self.families.take(rows)
-        found.grid = found.families.grid
-        found.strategies = self.strategies.take(rows).view(np.recarray)  # far ahead of [rows]
-        return found
-
-    def keys_of_pipelines(self) -> list[Integers]:
-        """Return the stage keys of every pipeline."""
-        count = self.compositions.offset.size - 1
-        sizes = np.bincount(self.stage_pipeline, minlength=count)
-        return np.split(np.argsort(self.stage_pipeline, kind="stable"), np.cumsum(sizes)[:-1])
-
-
-def placement_of(schedule: int, grid: StrategyGrid) -> str:
-    """Return where chunks lie, as `perfmodel.training.schedule.chunk_stages` takes it.
-
-    Parameters
-    ----------
-    schedule : int
-        Code of a strategy's pipeline schedule.
-    grid : StrategyGrid
-        Whose `table` says it of schedules that are tables.
-    """
-    placement = str(schedule_facts("placement")[schedule])
-    if placement != TABLE or grid.table is None:
-        return placement
-    return ",".join(map(str, grid.table.order.rank_of.tolist()))
-
-
-def layer_columns(columns: Mapping[str, Integers]) -> dict[str, Integers]:
-    """Return the strategy columns on which the operations of a layer depend, shape (n,)."""
-    return {name: columns[name] for name in LAYER_KEY_FIELDS} | layer_placement(columns)
 
 
 def project_grid(
@@ -272,8 +111,8 @@ def shares_of(work: Workload, hardware: Hardware, framework: Framework) -> Itera
     StrategyError
         As of `check_host`.
     """
+    from perfmodel.compute.network import network_table
     from perfmodel.compute.stream import stream_device
-    from perfmodel.network.table import network_table
 
     if not len(work.families):
         return

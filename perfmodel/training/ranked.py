@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from perfmodel.base.columns import Integers
 from perfmodel.kernels.variables import STEP_ROWS
 from perfmodel.software.framework import Framework
-from perfmodel.training.project import Share, Workload, add_waits, in_chunks, shares_of
+from perfmodel.training.project import Share, add_waits, in_chunks, shares_of
+from perfmodel.training.workload import Workload
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

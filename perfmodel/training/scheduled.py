@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.columns import Flags, Integers
+from perfmodel.base.columns import Flags, Integers, distinct_keys
 from perfmodel.base.pipelines import ROUNDS, SCHEDULE_FACTS, schedule_facts
-from perfmodel.strategy.distinct import distinct_keys
 from perfmodel.strategy.pipelines import Pipeline, named_pipeline
+from perfmodel.training.workload import Workload
 
 if TYPE_CHECKING:
     from perfmodel.kernels.collective.table import Network
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from perfmodel.kernels.step.scheduled import Chunks
     from perfmodel.kernels.step.shards import Shards
     from perfmodel.kernels.step.tables import KeyTables, Waits
-    from perfmodel.training.project import Workload
 
 TOGETHER = 8192
 """Strategies of one order that run in one call: bounds what their passes take in memory."""
@@ -144,14 +143,6 @@ def needs_events(work: Workload) -> Flags:
     return pipelined & ~(closed & evenly_laid_out(work)[work.strategies.stage_key])
 
 
-def pass_times(keys: KeyTables) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return what both passes of every part take, each of shape (layer keys, parts) [s]."""
-    from perfmodel.kernels.step.stages import BUSY
-
-    forward = np.asarray(keys.parts["forward_pass"])
-    return forward, sum(np.asarray(keys.parts[name]) for name in BUSY) - forward
-
-
 def evenly_laid_out(work: Workload) -> Flags:
     """Tell in which stage keys every chunk holds as many layers of every kind."""
     found = np.ones(work.stage_layer_key.size, bool)
@@ -162,28 +153,6 @@ def evenly_laid_out(work: Workload) -> Flags:
         layers = table.chunk_counts[rows][:, of_layers]
         found[own] = (layers == layers[0]).all()
     return found
-
-
-def end_times(work: Workload, keys: KeyTables) -> dict[str, NDArray[np.float64]]:
-    """Return what passes of chunks with equal layers take, each of shape (stage keys,) [s].
-
-    By name as `perfmodel.kernels.pipeline.closed.Ends` has them.
-    """
-    table, found = work.compositions, np.zeros((6, work.stage_layer_key.size))
-    from perfmodel.kernels.pipeline.closed import Ends
-
-    times = pass_times(keys)
-    of_layers = np.array([part.layer is not None for part in work.parts])
-    for pipeline, own in enumerate(work.keys_of_pipelines()):
-        first, last = table.chunk_row[table.place_offset[pipeline : pipeline + 2] - [0, 1]]
-        layer = work.stage_layer_key[own]
-        for column, passes in enumerate(times):
-            held = table.chunk_counts[first] * of_layers
-            found[column, own] = passes[layer] @ held
-            for end, chunk in ((2, first), (4, last)):
-                beside = table.chunk_counts[chunk] * ~of_layers
-                found[end + column, own] = passes[layer] @ beside
-    return dict(zip(Ends._fields, found, strict=True))
 
 
 class Prices(NamedTuple):

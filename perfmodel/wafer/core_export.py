@@ -19,6 +19,7 @@ from perfmodel.model.presets import load_model
 from perfmodel.store.netcdf import read_netcdf
 from perfmodel.wafer.core_columns import CoreColumns
 from perfmodel.wafer.core_trace import FOLDER, CoreTexts, TracePiece, replaced_traces
+from perfmodel.wafer.cores.expert_routes import Routes
 from perfmodel.wafer.cores.instructions import (
     CORE,
     GEMM,
@@ -27,9 +28,9 @@ from perfmodel.wafer.cores.instructions import (
     bytes_times_links,
     core_totals,
 )
-from perfmodel.wafer.cores.node import CoreOperation
-from perfmodel.wafer.cores.program import Routes, node_operations
-from perfmodel.wafer.cores.setting import CoreSetting
+from perfmodel.wafer.cores.products import CoreOperation
+from perfmodel.wafer.cores.program import node_operations
+from perfmodel.wafer.setting import CoreSetting
 from perfmodel.wafer.system import WaferSystem
 
 TEXT, COLUMNAR = "text", "columns"
@@ -115,7 +116,7 @@ def write_cores(
     routes : Routes
     nodes, steps : sequence of int
     layers : frozenset of str
-        As `perfmodel.wafer.cores.program.check_layers` returns them.
+        As `perfmodel.wafer.setting.check_layers` returns them.
     forms : sequence of {"text", "columns"}
     attributes : dict, optional
         Text and numbers for the netCDF file.

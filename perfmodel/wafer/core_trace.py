@@ -23,8 +23,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -33,13 +31,17 @@ import numpy as np
 
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import (
-    MACHINE_FAILURES,
     DataError,
     FormatError,
-    MachineError,
     did_you_mean,
 )
-from perfmodel.base.files import TEMPORARIES, check_writable, read_unpacked, shortened, user_path
+from perfmodel.base.files import (
+    atomic_folder,
+    check_writable,
+    read_unpacked,
+    shortened,
+    user_path,
+)
 from perfmodel.wafer.cores.instructions import (
     CORE,
     MULTICAST,
@@ -377,22 +379,8 @@ def replaced_traces(target: Path) -> Iterator[Path]:
         raise DataError(
             f"cannot write '{target}': it exists and holds something else than traces of cores"
         )
-    temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    TEMPORARIES.add(temporary)
-    try:
+    with atomic_folder(target) as temporary:
         yield temporary
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o777 & ~umask)
-        if target.exists():
-            shutil.rmtree(target)
-        temporary.rename(target)
-    except OSError as error:
-        kind = MachineError if error.errno in MACHINE_FAILURES else DataError
-        raise kind(f"cannot write '{target}': {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        TEMPORARIES.discard(temporary)
 
 
 def _is_traces(target: Path) -> bool:

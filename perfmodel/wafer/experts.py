@@ -18,7 +18,7 @@ from perfmodel.base.errors import DataError, StrategyError, did_you_mean
 from perfmodel.hwprofiles.mesh import MeshHardware
 from perfmodel.kernels.work import kernel_work
 from perfmodel.model.spec import ModelSpec
-from perfmodel.wafer.cores.routing import RoutedTokens
+from perfmodel.wafer.routing import RoutedTokens
 from perfmodel.wafer.system import (
     WaferSystem,
     bucket_sizes,

@@ -19,10 +19,10 @@ from perfmodel.base.errors import DataError
 from perfmodel.base.files import atomic_path
 from perfmodel.base.table import Table
 from perfmodel.store.files import save_results
-from perfmodel.wafer.cores.setting import CoreSetting
-from perfmodel.wafer.nodes.experts import RoutingOf
 from perfmodel.wafer.nodes.rows import Operation, operation_graph, working
 from perfmodel.wafer.nodes.workload import node_operations, node_table
+from perfmodel.wafer.routing import RoutingOf
+from perfmodel.wafer.setting import CoreSetting
 from perfmodel.workloads.formats.chakra.files import make_folder_of, write_traces
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
 

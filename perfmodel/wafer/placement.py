@@ -21,7 +21,7 @@ from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.kernels.work import kernel_work
 from perfmodel.model.attention import AttentionSpec
-from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.layers import MlpSpec
 from perfmodel.model.spec import ModelSpec
 from perfmodel.wafer.system import Grid, WaferSystem
 

@@ -48,7 +48,7 @@ class WaferSystem:
         Nodes that each hold the shared experts and serve a share of the batch.
     expert_exchange : {"alltoall", "allgather", "multicast"}
     routing : str
-        Distribution of tokens over experts, as `perfmodel.compute.routing.parse_routing` reads it.
+        Distribution of tokens over experts, as `perfmodel.model.routing.parse_routing` reads it.
     """
 
     nodes: int = 1
@@ -307,7 +307,7 @@ def expert_ranks(system: WaferSystem, experts: int) -> Integers:
 class SharedBatch:
     """Which node has what part of a batch: a base of what has a `system` and a `batch`.
 
-    Both wafer generators ask it, ours (`perfmodel.wafer.cores.setting`) and the twin of another
+    Both wafer generators ask it, ours (`perfmodel.wafer.setting`) and the twin of another
     (`perfmodel.wafer.twin.setting`).
     """
 

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.columns import Integers
+from perfmodel.base.columns import Integers, Texts
 from perfmodel.base.errors import FormatError
-from perfmodel.base.texts import Texts
 
 # Positions are the numbers of Chakra's enums.
 NODE_KINDS = (
@@ -453,15 +452,8 @@ class TraceBuilder:
     """
 
     def __init__(self) -> None:
-        self._identifiers: list[int] = []
-        self._names: list[str] = []
-        self._kinds: list[int] = []
+        self._columns: list[list[Any]] = [[] for _ in range(9)]  # as `build` takes them apart
         self._scalars: dict[str, list[float]] = {name: [] for name, _, _ in SCALARS}
-        self._lists: dict[str, list[Sequence[int]]] = {
-            name: [] for name in ("data", "control", "inputs", "outputs")
-        }
-        self._group: list[int] = []
-        self._involved: list[int] = []
         self._group_names: dict[str, int] = {}
         self._involved_dimensions: dict[tuple[bool, ...], int] = {}
         self._tensors: dict[tuple[str, int], int] = {}
@@ -504,56 +496,54 @@ class TraceBuilder:
         **scalars : float
             Any of `SCALARS`.
         """
-        number = len(self._identifiers) if identifier is None else identifier
-        position = len(self._identifiers)
-        self._identifiers.append(number)
-        self._names.append(name)
-        self._kinds.append(kind)
+        position = len(self._columns[0])
+        number = position if identifier is None else identifier
         for column, _, default in SCALARS:
             self._scalars[column].append(scalars.pop(column, default))
         if scalars:
             raise TypeError(f"no such column: {', '.join(scalars)}")
-        self._lists["data"].append(data)
-        self._lists["control"].append(control)
-        for column, items in (("inputs", inputs), ("outputs", outputs)):
-            self._lists[column].append(
-                [self._tensors.setdefault(item, len(self._tensors)) for item in items]
-            )
-        self._group.append(
-            self._group_names.setdefault(group, len(self._group_names)) if group else EVERYBODY
-        )
         flags = None if involved is None else tuple(involved)
-        self._involved.append(
-            ABSENT
-            if flags is None
-            else self._involved_dimensions.setdefault(flags, len(self._involved_dimensions))
+        values = (
+            number,
+            name,
+            kind,
+            _numbered(self._group_names, group) if group else EVERYBODY,
+            ABSENT if flags is None else _numbered(self._involved_dimensions, flags),
+            data,
+            control,
+            tuple([_numbered(self._tensors, item) for item in inputs]) if inputs else (),
+            tuple([_numbered(self._tensors, item) for item in outputs]) if outputs else (),
         )
+        for items, value in zip(self._columns, values, strict=True):
+            items.append(value)
         if other:
             self._other[position] = other
         return number
 
     def build(self, metadata: Mapping[str, Any] | None = None, version: str = "") -> Trace:
         """Return the trace of what was added."""
-        columns: dict[str, Any] = {
+        identifiers, names, kinds, group, involved, *lists = self._columns
+        data, control, inputs, outputs = map(Ragged.from_lists, lists)
+        scalars: dict[str, Any] = {
             name: np.array(self._scalars[name], kind) for name, kind, _ in SCALARS
         }
         return Trace(
-            identifiers=np.array(self._identifiers, np.int64),
-            names=tuple(self._names),
-            kinds=np.array(self._kinds, np.int8),
-            group=np.array(self._group, np.int32),
-            involved=np.array(self._involved, np.int32),
-            data_parents=Ragged.from_lists(self._lists["data"]),
-            control_parents=Ragged.from_lists(self._lists["control"]),
-            inputs=Ragged.from_lists(self._lists["inputs"]),
-            outputs=Ragged.from_lists(self._lists["outputs"]),
+            identifiers=np.array(identifiers, np.int64),
+            names=tuple(names),
+            kinds=np.array(kinds, np.int8),
+            group=np.array(group, np.int32),
+            involved=np.array(involved, np.int32),
+            data_parents=data,
+            control_parents=control,
+            inputs=inputs,
+            outputs=outputs,
             group_names=tuple(self._group_names),
             involved_dimensions=tuple(self._involved_dimensions),
             tensors=self._tensor_columns(),
             other=dict(self._other),
             metadata=dict(metadata or {}),
             version=version,
-            **columns,
+            **scalars,
         )
 
     def _tensor_columns(self) -> Sequence[tuple[str, int]]:
@@ -563,6 +553,11 @@ class TraceBuilder:
             return NamedSizes.of(tensors)
         except (UnicodeEncodeError, OverflowError):
             return tensors
+
+
+def _numbered(numbers: dict[Any, int], item: Any) -> int:
+    """Return the number of an item among the different ones so far; a new one is added."""
+    return numbers.setdefault(item, len(numbers))
 
 
 def _same(a: Any, b: Any) -> bool:

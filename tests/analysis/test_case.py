@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perfmodel import PerfModelError, project
-from perfmodel.hwprofiles.paths import known_paths, unit_of
+from perfmodel.hwprofiles.hardware import known_paths, unit_of
 from tests.analysis.toy_case import power_of_time, training
 
 

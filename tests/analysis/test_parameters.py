@@ -8,7 +8,7 @@ import pytest
 
 from perfmodel import PerfModelError, load_hardware
 from perfmodel.analysis.parameters import KINDS, Parameter, parameter, parameters
-from perfmodel.hwprofiles.paths import known_paths
+from perfmodel.hwprofiles.hardware import known_paths
 from perfmodel.software.facts import facts_of
 from perfmodel.software.framework import IDENTITY, OF_MEASURED_RUNS, Framework
 from tests.analysis.toy_case import training

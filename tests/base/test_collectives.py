@@ -16,7 +16,7 @@ from perfmodel.base.collectives import (
     TRACED,
     WORDS,
 )
-from perfmodel.workloads.formats.astra import records
+from perfmodel.workloads.formats import astra_machine
 
 ASTRA_TOPOLOGY = {"Ring": "RING_TOPOLOGY", "FullyConnected": "FULLY_CONNECTED", "Switch": "SWITCH"}
 ASTRA_ALGORITHM = {"halvingDoubling": "HALVING_DOUBLING"}
@@ -29,8 +29,14 @@ ASTRA_ALGORITHM = {"halvingDoubling": "HALVING_DOUBLING"}
         ("collective.algorithms", ALGORITHMS),
         ("collective.tuning", PROTOCOLS),
         ("workloads.astra.phase", SIMULATED),
-        ("workloads.astra.phase", [ASTRA_ALGORITHM.get(name, name) for name in records.ALGORITHMS]),
-        ("workloads.astra.phase", [ASTRA_TOPOLOGY[name] for name in records.UNAWARE_TOPOLOGIES]),
+        (
+            "workloads.astra.phase",
+            [ASTRA_ALGORITHM.get(name, name) for name in astra_machine.ALGORITHMS],
+        ),
+        (
+            "workloads.astra.phase",
+            [ASTRA_TOPOLOGY[name] for name in astra_machine.UNAWARE_TOPOLOGIES],
+        ),
     ],
 )
 def test_a_position_is_the_number_in_the_kernels(module, names):

@@ -20,6 +20,7 @@ from perfmodel.base.files import (
     MOST_PARTS,
     SETTINGS,
     JsonWords,
+    Located,
     atomic_path,
     check_writable,
     json_object,
@@ -261,3 +262,17 @@ def test_what_toml_holds(tmp_path):
     path = tmp_path / "x.toml"
     path.write_text(f"a.b = [{', '.join(['1.5'] * 1000)}]\nc = -9223372036854775808", "utf-8-sig")
     assert read_toml(path) == {"a": {"b": [1.5] * 1000}, "c": -(2**63)}
+
+
+def test_keys_have_lines_and_stand_once() -> None:
+    keys = Located("run.yaml")
+    keys.put("a.b", 1, 3)
+    keys.put("c", 2, 0)
+    assert (keys.where("a.b"), keys.where("c"), keys.where("d")) == ("run.yaml:3",) + (
+        "run.yaml",
+    ) * 2
+    with pytest.raises(FormatError) as caught:
+        keys.put("a.b", 5, 9)
+    assert str(caught.value) == (
+        "run.yaml:9: key 'a.b' is given twice (first on line 3); it should stand once"
+    )

@@ -118,12 +118,12 @@ def report(swept_file, served_file, compared_file, simulated, tmp_path_factory):
 @pytest.fixture(scope="session")
 def rough(swept_file, tmp_path_factory):  # noqa: F811
     """A page of which most numbers are levels, as of a million strategies."""
-    from perfmodel.report import build, document, packing
+    from perfmodel.report import document, packing, page_text
 
     path = tmp_path_factory.mktemp("page") / "rough.html"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packing, "MOST_EXACT", 10)
         patch.setattr(packing, "EXACT", 5)
         found = document.document([swept_file])
-        path.write_text(build.page_html(found), encoding="utf-8")
+        path.write_text(page_text.page_html(found), encoding="utf-8")
     return path, found

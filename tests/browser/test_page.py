@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from perfmodel import best
-from perfmodel.report.packing import from_levels, unpacked
+from tests.report.unpacking import from_levels, unpacked
 
 HERE = Path(__file__).parent
 KINDS = ["Training steps", "Served models", "Compared with measured runs", "Simulated ranks"]

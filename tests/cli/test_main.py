@@ -84,7 +84,7 @@ def test_asking_for_help_imports_no_command() -> None:
         "print(*sorted(ours))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    modules = "_version base base.errors base.wings cli cli.group cli.main kernels kernels._jit"
+    modules = "base base.errors base.version base.wings cli cli.group cli.main kernels kernels._jit"
     wings = [f"cli.{wing}" for wing in ("core", *WINGS)]
     verbs = [f"{wing}.verbs" for wing in wings]
     named = sorted((*modules.split(), *wings, *verbs))

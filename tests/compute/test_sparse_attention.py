@@ -4,10 +4,101 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from perfmodel.base.errors import DataError
 from perfmodel.compute.attention import attention_times
-from perfmodel.compute.sparse_attention import SPARSE_PHASES, sparse_attention_times
+from perfmodel.compute.sparse_attention import (
+    SPARSE_PHASES,
+    indexer_times,
+    sparse_attention_times,
+    sparse_keys,
+)
+from perfmodel.hwprofiles import load_hardware
+
+
+def seen_keys(position, selected, window, compression, block):
+    """Keys that the query at a position sees, by the words of the definition."""
+    visible = position + 1
+    found = min(window, visible)
+    if compression == selected == 0:
+        return found
+    stored = visible // max(1, compression)  # keys whose last token is not later than the query
+    if selected == 0 or (stored <= selected // block * block and block == 1):
+        return found + stored
+    if block == 1:
+        return found + selected
+    blocks = [range(start, min(start + block, visible)) for start in range(0, visible, block)]
+    kept = blocks[-(selected // block) :]  # which whole blocks are chosen does not matter
+    return found + sum(len(keys) for keys in kept)
+
+
+@given(
+    st.integers(1, 400),
+    st.integers(0, 300),
+    st.integers(0, 12),
+    st.sampled_from([0, 1, 13, 128]),
+    st.sampled_from([(0, 1), (1, 1), (4, 1), (128, 1), (1, 8), (1, 16)]),
+)
+@settings(max_examples=300, deadline=None, derandomize=True)
+def test_keys_are_those_counted_query_by_query(queries, cached, chosen, window, kind):
+    compression, block = kind
+    selected = chosen * block * (1 if block > 1 else 7)
+    keys = queries + cached
+    expected = sum(
+        seen_keys(position, selected, window, compression, block)
+        for position in range(cached, keys)
+    )
+    found = sparse_keys(
+        queries, keys, selected=selected, window=window, compression=compression, block=block
+    )
+    assert found.pairs == expected
+    last = seen_keys(keys - 1, selected, window, compression, block)
+    assert max(1, last) <= found.places < max(1, last) + block
+    assert found.gathered == queries * found.places
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mean"),
+    # k (1 - k / 2S) + k / 2S: the causal triangle has its diagonal
+    [
+        ({"selected": 2048}, 2048 * (1 - 2048 / 8192) + 0.25),
+        ({"window": 128}, 128 * (1 - 128 / 8192) + 128 / 8192),
+        # DeepSeek-V4-Pro keeps 1,024 of 4,096 / 4 compressed keys: all that a query sees, S/8
+        ({"selected": 1024, "compression": 4}, 4096 / 8 - 3 / 8 + 1024 / 4096 - 0.125),
+        ({"compression": 128}, 4096 / 256 - 127 / 256 + 32 / 4096 - 1 / 256),
+    ],
+)
+def test_means_of_published_layers(arguments, mean):
+    assert sparse_keys(4096, 4096, **arguments).pairs / 4096 == pytest.approx(mean, rel=1e-3)
+
+
+def test_all_keys_chosen_is_dense_causal_attention():
+    dense = 1000 * 1001 / 2
+    for arguments in (
+        {"compression": 1},
+        {"selected": 1000},
+        {"selected": 4096},
+        {"selected": 1024, "block": 128},
+    ):
+        assert sparse_keys(1000, 1000, **arguments).pairs == dense
+
+
+def test_rows_are_counted_as_alone():
+    selected = np.array([0, 512, 2048])
+    together = sparse_keys(4096, 8192, selected=selected, window=128, compression=4)
+    for row, chosen in enumerate(selected):
+        alone = sparse_keys(4096, 8192, selected=chosen, window=128, compression=4)
+        assert [column[row] for column in together] == list(alone)
+
+
+def test_a_decoded_token_touches_its_own_list_only():
+    one = sparse_keys(1, 32768, selected=2048)
+    assert (one.pairs, one.places, one.gathered, one.distinct) == (2048, 2048, 2048, 2048)
+    short = sparse_keys(1, 100, selected=2048)
+    assert short.pairs == short.places == 100
+
 
 MLA = {"heads": 128, "head_dim_qk": 576, "head_dim_v": 512, "selected": 2048}
 V4 = {"heads": 64, "head_dim_qk": 512, "head_dim_v": 512, "window": 128}
@@ -102,3 +193,82 @@ def test_bad_input_is_one_line(changes, message):
     with pytest.raises(DataError, match=message) as raised:
         sparse_attention_times("dgx-h100", "bf16", **call)
     assert "\n" not in str(raised.value)
+
+
+V32 = {"heads": 64, "head_dim": 128, "top_k": 2048}
+M3 = {"heads": 4, "head_dim": 128, "top_k": 2048, "block": 128}
+INDEXER_V4 = {"heads": 64, "head_dim": 128, "top_k": 512, "compression": 4}
+
+
+def indexed(device, queries, keys, phase="forward", batch=1, **indexer):
+    return indexer_times(
+        device, batch=batch, query_length=queries, key_length=keys, phase=phase, **indexer
+    )
+
+
+@pytest.mark.parametrize("indexer", [V32, M3, INDEXER_V4], ids=["V3.2", "M3", "V4"])
+@pytest.mark.parametrize("device", ["dgx-h100", "mi355x-server", "dgx-a100"])
+def test_an_indexer_is_no_faster_than_peak_and_memory(device, indexer):
+    chip = load_hardware(device).device
+    peak = max(chip.peak_flops["bf16"], chip.peak_flops.get("fp8", 0.0))
+    for phase in SPARSE_PHASES:
+        queries = 1 if phase == "decode" else 4096
+        found = indexed(device, queries, 16384, phase, batch=[1, 4, 32], **indexer)
+        assert (found.time > found.flops / peak).all()
+        assert (found.time - found.choice_time > 0).all()
+
+
+def test_logits_run_in_8_bits_where_the_device_has_them():
+    found = indexed("dgx-h100", 4096, 32768, **V32)
+    wide = indexed("dgx-h100", 4096, 32768, precision="bf16", **V32)
+    assert found.flops == wide.flops == 2 * 64 * 128 * (4096 * 28672 + 4096 * 4097 / 2)
+    assert wide.time - wide.choice_time > 1.2 * (found.time - found.choice_time)
+
+
+def test_nothing_is_chosen_where_all_keys_are_kept():
+    short, long = (indexed("dgx-h100", 2048, keys, **V32).choice_time for keys in (2048, 4096))
+    assert long > 3 * short
+
+
+def test_blocks_choose_among_fewer_numbers():
+    tokens = indexed("dgx-h100", 4096, 32768, **(M3 | {"block": 1}))
+    blocks = indexed("dgx-h100", 4096, 32768, **M3)
+    assert blocks.choice_time < tokens.choice_time
+    assert blocks.memory_traffic < tokens.memory_traffic
+
+
+def test_a_loss_over_all_keys_is_that_of_the_warm_up():
+    sparse = indexed("dgx-h100", 4096, 4096, "backward", **V32)
+    dense = indexed("dgx-h100", 4096, 4096, "backward", **(V32 | {"top_k": 4096}))
+    assert dense.flops == 3 * 2 * 64 * 128 * 4096 * 4097 / 2
+    assert dense.time > sparse.time
+    assert sparse.choice_time == 0
+
+
+@pytest.mark.parametrize("phase", SPARSE_PHASES)
+def test_indexed_rows_are_priced_as_alone(phase):
+    keys = np.array([2048, 8192, 65536])
+    together = indexed("dgx-b200", 2, keys, phase, **V32)
+    for row in range(3):
+        alone = indexed("dgx-b200", 2, keys[row], phase, **V32)
+        assert [column[row] for column in together] == [column[0] for column in alone]
+
+
+@pytest.mark.parametrize("phase", SPARSE_PHASES)
+def test_longer_contexts_take_no_less(phase):
+    time = indexed("dgx-h100", 1, 2 ** np.arange(4, 18), phase, batch=8, **V32).time
+    assert (np.diff(time) >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"top_k": 0}, "selected is 0"),
+        ({"top_k": 100, "block": 128}, "multiple of block"),
+        ({"compression": 4, "block": 128}, "exclude each other"),
+        ({"phase": "train"}, "unknown phase 'train'"),
+    ],
+)
+def test_bad_input_of_an_indexer_is_one_line(changes, message):
+    with pytest.raises(DataError, match=message):
+        indexer_times("dgx-h100", batch=1, query_length=8, key_length=8, **V32 | changes)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.base.errors import DataError
+from perfmodel.compute.stream import quantise
 from perfmodel.compute.stream_catalogue import (
     ELEMENTWISE,
     cast,
@@ -22,7 +23,6 @@ from perfmodel.compute.stream_catalogue import (
     softmax,
     traffic,
 )
-from perfmodel.compute.stream_quantise import quantise
 
 
 # 1000 elements of 2 bytes: bytes read, bytes written, worked out by hand

@@ -8,8 +8,7 @@ from perfmodel.base.errors import HardwareError
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.hwprofiles.constants import known
 from perfmodel.hwprofiles.family import load_family
-from perfmodel.hwprofiles.transfer import at_clock
-from perfmodel.hwprofiles.trust import FROM_CLASS
+from perfmodel.hwprofiles.trust import FROM_CLASS, at_clock
 
 OTHERS = (FROM_CLASS, "prior: no relative is measured")
 """How sources of constants begin that a chip takes from others than its family."""

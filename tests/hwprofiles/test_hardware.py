@@ -7,6 +7,7 @@ import math
 
 import pytest
 
+from perfmodel.base.errors import HardwareError
 from perfmodel.hwprofiles import (
     Hardware,
     hardware_from_dict,
@@ -14,6 +15,81 @@ from perfmodel.hwprofiles import (
     list_hardware,
     load_hardware,
 )
+from perfmodel.hwprofiles.schema import DEVICE, MEMORY
+
+
+def test_override_changes_the_value_and_its_source() -> None:
+    plain = load_hardware("dgx-h100")
+    changed = load_hardware("dgx-h100", {"device.memory.bandwidth": 4.8e12})
+    assert changed.device.memory.bandwidth == 4.8e12
+    assert changed.overrides == {"device.memory.bandwidth": 4.8e12}
+    assert changed.source["device.memory.bandwidth"].startswith("override")
+    assert plain.source["device.memory.bandwidth"] in changed.source["device.memory.bandwidth"]
+    assert plain.device.memory.bandwidth == 3.352e12  # NVIDIA H100 whitepaper; unchanged
+    assert hash(changed) != hash(plain)
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "value"),
+    [
+        ("system.network.1.bandwidth", "1e11", 1e11),
+        ("system.network.infiniband.bandwidth", 1e11, 1e11),
+        ("system.devices_per_node", "4", 4),
+        ("system.network.0.in_network_reduction", "false", False),
+        ("system.network.0.topology", "ring", "ring"),
+        ("calibration.host.launch_time", 2e-5, 2e-5),
+        ("calibration.host.launch_time.value", 3e-6, 3e-6),
+        ("device.peak_flops.fp8", 1e15, 1e15),
+    ],
+)
+def test_override_by_dotted_path(path: str, text: object, value: object) -> None:
+    hardware = load_hardware("dgx-h100", {path: text})
+    assert hardware.value(path) == value
+    assert list(hardware.overrides.values()) == [value]
+    assert hardware_from_dict(hardware.to_dict()) == hardware
+
+
+def test_overrides_accumulate() -> None:
+    hardware = load_hardware("dgx-h100", {"device.tdp": 500})
+    hardware = hardware.with_values({"device.boost_clock": 1.5e9})
+    assert hardware.overrides == {"device.tdp": 500.0, "device.boost_clock": 1.5e9}
+    assert hardware.with_values({}) is hardware
+
+
+def test_every_path_reads_and_takes_back_its_own_value() -> None:
+    hardware = load_hardware("dgx-h100")
+    values = {path: hardware.value(path) for path in known_paths(hardware)}
+    changed = hardware.with_values(values)
+    assert changed.device == hardware.device
+    assert changed.system == hardware.system
+    assert {f"device.{key}" for key in DEVICE} | {f"device.memory.{key}" for key in MEMORY} < set(
+        values
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("device.memory.bandwith", 1e12, r"nearest: device\.memory\.bandwidth"),
+        ("memory.bandwidth", 1e12, r"nearest: device\.memory\.bandwidth"),
+        ("system.network.7.bandwidth", 1e12, r"nearest: .*system\.network\.0\.bandwidth"),
+        ("calibration.host.lunch_time", 1e-6, r"nearest: .*calibration\.host\.launch_time"),
+        ("", 1.0, r"no value at ''"),
+        ("device", 1.0, r"no value at 'device'"),
+        ("device.memory.bandwidth", -1.0, r"override: 'device\.memory\.bandwidth' must be"),
+        ("device.memory.bandwidth", float("nan"), r"not nan"),
+        ("device.memory.bandwidth", "fast", r"not 'fast'"),
+        ("device.memory.bandwidth", True, r"not True"),
+        ("system.devices_per_node", 2.5, r"must be an integer"),
+        ("system.network.0.topology", "star", r"one of ring, "),
+        ("system.network.0.size", 0, r"only the outermost"),
+        ("system.network.0.in_network_reduction", "maybe", r"true or false"),
+    ],
+)
+def test_wrong_override(path: str, value: object, message: str) -> None:
+    with pytest.raises(HardwareError, match=message):
+        load_hardware("dgx-h100", {path: value})
+
 
 SYSTEMS = list_hardware()
 EVERYTHING = list_hardware(all=True)

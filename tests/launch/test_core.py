@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfmodel.base.errors import FormatError, StrategyError
-from perfmodel.base.located import Entry
+from perfmodel.base.files import Entry
 from perfmodel.launch.core import (
     CoreWords,
     core_facts,

@@ -258,6 +258,21 @@ def test_rows_of_results_are_pools() -> None:
     assert [(it.part, it.count) for it in alone] == [("", 2)]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "vllm serve a/b --kv-cache-dtype nvfp4",
+        "python3 -m sglang.launch_server --model-path a/b --kv-cache-dtype nvfp4",
+        "cat > x.yaml <<'EOF'\nkv_cache_config:\n  dtype: nvfp4\nEOF\n"
+        "trtllm-serve a/b --extra_llm_api_options x.yaml",
+    ],
+)
+def test_caches_in_four_bits_are_read_and_written(text: str) -> None:
+    found = parse_served(text, "run.sh")
+    assert (found["kv_precision"], found.remarks) == ("nvfp4", ())
+    assert parse_served(format_served([found]), "run.sh")["kv_precision"] == "nvfp4"
+
+
 def test_files_are_read(tmp_path: Any) -> None:
     path = tmp_path / "run.sh"
     path.write_text("#!/bin/bash\nTP=8\nvllm serve a/b --tensor-parallel-size $TP\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfmodel.base.errors import FormatError
-from perfmodel.base.located import Entry
+from perfmodel.base.files import Entry
 from perfmodel.launch.settings import Settings, Words
 from perfmodel.launch.table import Choice, Spelling, holds, load_program
 from tests.launch.launches import one_launch

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import DataError, HardwareError
+from perfmodel.compute.collectives import collective_times, serving_all_reduce_times
+from perfmodel.compute.expert_exchange import moe_exchange_times
 from perfmodel.compute.gemm import gemm_times
 from perfmodel.hwprofiles import Hardware, load_hardware
 from perfmodel.hwprofiles.constants import known
-from perfmodel.hwprofiles.transfer import at_clock
+from perfmodel.hwprofiles.trust import at_clock
 from perfmodel.measured.calibrate import (
     Calibration,
     calibrate_family,
@@ -30,8 +32,6 @@ from perfmodel.measured.calibration import (
     write_family,
 )
 from perfmodel.measured.problem import MeasuredTable, with_constants
-from perfmodel.network.collectives import collective_times, serving_all_reduce_times
-from perfmodel.network.expert_exchange import moe_exchange_times
 
 SHAPES = [(m, n, k) for m in (1, 48, 2048) for n in (1024, 11008) for k in (512, 8192)]
 TRUTH = {"launch_latency": 3.4e-6, "memory_efficiency": 0.77}

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import DataError
-from perfmodel.base.workers import Workers
 from perfmodel.measured.calibrate import calibrate_file
 from perfmodel.measured.compare import Comparison, compare_file, statistics
 from perfmodel.measured.kind import KernelKind
 from perfmodel.measured.rows import ComparedRow, Outcome, Skip
+from perfmodel.sweeps.workers import Workers
 from tests.data import NO_BENCHMARKS, PUBLISHED_WAFERS
 from tests.measured.korthikanti import KORTHIKANTI_TABLE_5
 from tests.measured.toy import write_table

@@ -9,9 +9,8 @@ import pytest
 
 from perfmodel.base.errors import ModelError
 from perfmodel.model.adapters import FROZEN_BYTES, AdapterSpec
-from perfmodel.model.presets import load_model
-from perfmodel.model.record import model_from_record
-from perfmodel.operations.adapter_counts import adapter_parameters
+from perfmodel.model.presets import load_model, model_from_record
+from perfmodel.operations.flops import adapter_parameters
 
 
 @pytest.mark.parametrize(

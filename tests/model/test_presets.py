@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from dataclasses import replace
 
 import pytest
@@ -12,7 +14,14 @@ from perfmodel.model.build import (
     expert_parameters,
     layer_parameters,
 )
-from perfmodel.model.presets import find_preset, hub_names, list_models, load_model, preset_names
+from perfmodel.model.presets import (
+    find_preset,
+    hub_names,
+    list_models,
+    load_model,
+    model_from_record,
+    preset_names,
+)
 
 
 @pytest.mark.parametrize("name", preset_names())
@@ -142,3 +151,15 @@ def test_preset_says_where_it_is_from() -> None:
         "config.json of meta-llama/Llama-3.1-8B (Hugging Face)"
     )
     assert "arXiv:2205.05198" in load_model("megatron-22b").source
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "deepseek-v3", "gpt-oss-20b", "minimax-m2"])
+def test_a_record_through_json_is_the_same_model(name: str) -> None:
+    model = load_model(name)
+    assert model_from_record(json.loads(json.dumps(dataclasses.asdict(model)))) == model
+
+
+@pytest.mark.parametrize("record", [{}, {"layers": 3}, {"layers": [{"attention": 1}]}])
+def test_other_records_are_refused(record: dict[str, object]) -> None:
+    with pytest.raises(ModelError, match="no record of a model"):
+        model_from_record(record)

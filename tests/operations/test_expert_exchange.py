@@ -5,10 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
+from perfmodel.compute.collectives import collective_times
+from perfmodel.compute.expert_exchange import moe_exchange_times
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.model.build import MlpSpec, moe_model
-from perfmodel.network.collectives import collective_times
-from perfmodel.network.expert_exchange import moe_exchange_times
 from perfmodel.operations.expert_exchange import dispatch_copies
 from perfmodel.operations.operation_list import OperationList
 from perfmodel.operations.operations import (

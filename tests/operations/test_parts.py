@@ -26,8 +26,7 @@ from perfmodel.operations.operations import (
 from perfmodel.operations.parts import model_parts, padded_vocabulary, part_operations
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows
-from perfmodel.strategy.grid import columns_from_rows
-from perfmodel.strategy.rules import VALID
+from perfmodel.strategy.grid import VALID, columns_from_rows
 from tests.operations import layers
 from tests.operations.counting import (
     MEGATRON,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfmodel.kernels.recurrence.counts import RECURRENCES
+from perfmodel.compute.recurrence_counts import RECURRENCES
 from perfmodel.operations.operations import Recurrence, Role, Stream
 from perfmodel.operations.recurrence_block import LAUNCHES
 from perfmodel.software.framework import load_framework

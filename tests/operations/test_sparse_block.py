@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfmodel.compute.sparse_keys import sparse_keys
+from perfmodel.compute.sparse_attention import sparse_keys
 from perfmodel.operations.flops import attended_keys, scored_keys
 from perfmodel.operations.operations import Attention, Indexer, SparseAttention
 from tests.operations.counting import communications, number, operations_of

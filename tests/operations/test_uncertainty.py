@@ -36,7 +36,7 @@ from perfmodel.operations.uncertainty import (
 )
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
-from perfmodel.sweeps.kept import sweep
+from perfmodel.sweeps.several import sweep
 from perfmodel.training.part_table import price_parts
 
 # Many ways to spend a step: experts, sharded parameters, pipelines, context rings.

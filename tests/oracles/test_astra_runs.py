@@ -98,7 +98,7 @@ def test_samples_of_the_text_converter_equal_the_simulator(development_table):
 
 def test_sanity_check_of_16_ranks(development_table):
     """Lab figures; those that depend on the order of issue are within 1.5 %."""
-    from perfmodel.workloads.formats.astra.network import read_network, read_system
+    from perfmodel.workloads.formats.astra_files import read_network, read_system
     from perfmodel.workloads.formats.chakra.files import read_traces
 
     folder = development_table("astra/et_sanity")

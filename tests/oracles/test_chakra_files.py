@@ -13,7 +13,7 @@ from perfmodel.workloads.formats.chakra.files import (
     read_trace,
     read_traces,
 )
-from perfmodel.workloads.formats.chakra.messages import serialise
+from perfmodel.workloads.formats.chakra.writing import serialise
 from perfmodel.workloads.trace import ABSENT, COLLECTIVE, RECEIVE, SEND
 
 

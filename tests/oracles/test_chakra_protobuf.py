@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.workloads.formats.chakra.messages import parse_messages, serialise
 from perfmodel.workloads.formats.chakra.schema import (
     INTEGERS,
     SCALAR_KINDS,
@@ -17,7 +16,7 @@ from perfmodel.workloads.formats.chakra.schema import (
     attribute_value,
     messages,
 )
-from perfmodel.workloads.formats.chakra.writing import varint
+from perfmodel.workloads.formats.chakra.writing import parse_messages, serialise, varint
 from perfmodel.workloads.trace import ABSENT, Trace
 from tests.data import ASTRA, needed
 from tests.workloads.formats.chakra.made import ATTRIBUTES, TEXT, parts_of

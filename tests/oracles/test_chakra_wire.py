@@ -24,18 +24,16 @@ import pytest
 
 from perfmodel.workloads.convert import synthetic
 from perfmodel.workloads.convert.astra_text import convert_text
-from perfmodel.workloads.convert.flexflow import flexflow_traces
 from perfmodel.workloads.convert.pytorch import pytorch_traces
 from perfmodel.workloads.export.chakra import projected_traces
 from perfmodel.workloads.export.workload import projected_workload
-from perfmodel.workloads.formats.astra_text.text import parse_astra_text
+from perfmodel.workloads.formats.astra_text import parse_astra_text
 from perfmodel.workloads.formats.chakra.files import read_trace, write_traces
-from perfmodel.workloads.formats.flexflow import parse_flexflow
-from perfmodel.workloads.formats.pytorch.host import parse_host_trace
-from perfmodel.workloads.formats.pytorch.kineto import parse_kineto
+from perfmodel.workloads.formats.flexflow import flexflow_traces, parse_flexflow
 from perfmodel.workloads.trace import ABSENT, COMPUTE, MEM_LOAD, METADATA, TraceBuilder, TraceSet
 from perfmodel.workloads.twins.stage.arguments import StageArguments
 from perfmodel.workloads.twins.stage.traces import stage_traces
+from tests.workloads.formats.made_pytorch import parse_host_trace, parse_kineto
 
 VARINT, EIGHT_BYTES, LENGTH, FOUR_BYTES = 0, 1, 2, 5  # wire types
 # et_def.proto. A value of an attribute: its field, kind and wire type.
@@ -292,9 +290,9 @@ def test_synthetic(pattern, tmp_path):
     work = synthetic.Work(1.5e-6, 2_000_000, 3000)
     traces = {
         "compute": lambda: synthetic.dependent_compute(2, 3, 2**40, 2**33, 5e-6),
-        "chained": lambda: synthetic.chained_collectives(4, "all_gather", 2**34, 3),
-        "concurrent": lambda: synthetic.concurrent_collectives(4, "all_to_all", 0, 3),
-        "groups": lambda: synthetic.chained_collectives(4, "all_reduce", 8, 2, [(0, 2), (3, 1)]),
+        "chained": lambda: synthetic.repeated_collectives(4, "all_gather", 2**34, 3),
+        "concurrent": lambda: synthetic.repeated_collectives(4, "all_to_all", 0, 3, chained=False),
+        "groups": lambda: synthetic.repeated_collectives(4, "all_reduce", 8, 2, [(0, 2), (3, 1)]),
         "pipeline": lambda: synthetic.pipeline(3, 4, work, work, 4096),
     }[pattern]()
     decoded = check_written(traces, tmp_path)
@@ -344,7 +342,7 @@ def kernel_events(rank, name, **keys):
     work = {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 20, "ts": 20, "dur": 30,
             "args": keys}  # fmt: skip
     info = {"rank": rank, "world_size": 4}
-    return parse_kineto(json.dumps({"traceEvents": [call, work], "distributedInfo": info}))
+    return parse_kineto({"traceEvents": [call, work], "distributedInfo": info})
 
 
 def test_pytorch_groups(tmp_path):
@@ -384,7 +382,7 @@ def test_pytorch_host_alone(tmp_path):
              {"values": values, "types": ["GenericList[Tensor(float)]"]}),
         )
     ]  # fmt: skip
-    host = parse_host_trace(json.dumps({"schema": "1.1.0-chakra.0.0.4", "nodes": nodes}))
+    host = parse_host_trace({"schema": "1.1.0-chakra.0.0.4", "nodes": nodes})
     _, found = check_written(pytorch_traces([(host, None)]), tmp_path)[0]
     assert [item["type"] for item in found] == [COMP, COMP, COLL]
     assert found[-1]["attributes"]["comm_type"] == ("int64", REDUCE_SCATTER)

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 from perfmodel.base.collectives import ALGORITHMS, ALGORITHMS_OF, COLLECTIVES
+from perfmodel.compute.network import CONSTANTS, set_library, table_of
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.kernels.collective import table as column
 from perfmodel.kernels.collective.algorithms import TREE_FRACTION, is_pipelined, level_load
 from perfmodel.kernels.collective.cost import filled_transfer, network_cost
-from perfmodel.network.table import CONSTANTS, set_library, table_of
 from perfmodel.workloads.links.topology import Dimension, Topology
-from perfmodel.workloads.schedules.on_links import link_loads, scheduled_time
 from perfmodel.workloads.schedules.schedule import available
+from tests.workloads.schedules.laid import link_loads, scheduled_time
 
 SIZE = 3e9
 US = 1e-6
@@ -715,7 +715,7 @@ def test_never_below_what_has_to_cross_the_middle(kind, members):
     dimensions = 2 if kind == "torus" else 1
     table, topology = one_level(kind, members, dimensions)
     half = members // 2
-    across = topology.cut_bandwidth(range(half))
+    across = topology.bisection_bandwidth()
     for collective, names in ALGORITHMS_OF.items():
         pieces = {"all_to_all": half * (members - half) / members}
         bytes_over = pieces.get(collective, half / members) * SIZE

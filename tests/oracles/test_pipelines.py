@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from perfmodel.kernels.pipeline.events import run_order
-from perfmodel.strategy.schedule_file import schedule_rows
+from perfmodel.strategy.pipelines import schedule_rows
 from tests.kernels.pipeline.cases import random_durations, random_pipeline
 from tests.oracles import slow_pipeline
 

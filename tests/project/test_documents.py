@@ -11,7 +11,7 @@ from perfmodel.analysis.explain import operation_costs
 from perfmodel.cli.main import cli
 from perfmodel.kernels.serving import variables as serving_variables
 from perfmodel.kernels.variables import COSTS, VARIABLES
-from perfmodel.serving import rules as serving_rules
+from perfmodel.serving import grid as serving_rules
 from perfmodel.software.facts import HEADER, text_of
 from perfmodel.software.framework import FOLDER, FRAMEWORKS, IDENTITY
 from perfmodel.strategy.fields import FIELDS

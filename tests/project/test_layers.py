@@ -147,7 +147,7 @@ def test_kernels_import_only_numpy_numba_and_each_other():
 
 def test_every_module_has_a_floor():
     listed = {name for floor in floors() for name in floor}
-    exempt = {"__main__", "_version"}
+    exempt = {"__main__"}
     first = {name.split(".")[1] for name in MODULES if "." in name}
     assert first - exempt == listed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,15 @@ model show llama-3.1-8b
 software list
 completion bash
 """
+RUN_ALL = """
+import json, sys
+from click.testing import CliRunner
+from perfmodel.cli.main import cli
+for line in sys.argv[1:]:
+    done = CliRunner().invoke(cli, line.split(), prog_name="perfmodel")
+    print(json.dumps([line, done.exit_code, done.stdout, done.stderr + repr(done.exception or "")]))
+"""
+"""One process for all: each would spend most of its time on imports."""
 FUNCTIONS = """
 import perfmodel
 model = perfmodel.load_model("llama-3.1-8b")
@@ -58,13 +68,14 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_commands_of_the_core_work_without_the_wings(core: Path) -> None:
-    for line in COMMANDS.strip().splitlines():
-        done = run_python(core, "-m", "perfmodel", *line.split())
-        assert done.returncode == 0, f"{line}: {done.stderr}"
-        assert "Traceback" not in done.stderr
-        if line == "--help":
-            assert "sweep" in done.stdout
-            assert "simulate" not in done.stdout
+    done = run_python(core, "-c", RUN_ALL, *COMMANDS.strip().splitlines())
+    ran = {line: output for line, *output in map(json.loads, done.stdout.splitlines())}
+    assert list(ran) == COMMANDS.strip().splitlines(), done.stderr
+    for line, (code, _, errors) in ran.items():
+        assert code == 0, f"{line}: {errors}"
+        assert "Traceback" not in errors
+    assert "sweep" in ran["--help"][1]
+    assert "simulate" not in ran["--help"][1]
 
 
 def test_functions_of_the_core_work_without_the_wings(core: Path) -> None:

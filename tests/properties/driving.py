@@ -25,39 +25,38 @@ from perfmodel.base.collectives import ALGORITHMS, COLLECTIVES
 from perfmodel.base.errors import PerfModelError
 from perfmodel.base.pipelines import SCHEDULE_FACTS, SCHEDULES
 from perfmodel.compute.attention import ragged_attention_time
-from perfmodel.compute.grouped_gemm import even_loads, grouped_gemm_times
-from perfmodel.compute.indexer import indexer_times
-from perfmodel.compute.recurrence import RECURRENCE_PHASES, RECURRENCES, recurrence_times
-from perfmodel.compute.routing import COUNTED, DISTRIBUTIONS, assign, parse_routing, rank_loads
-from perfmodel.compute.sparse_attention import SPARSE_PHASES, sparse_attention_times
-from perfmodel.compute.token_draws import draw_tokens, draw_weights
-from perfmodel.hwprofiles import load_mesh
-from perfmodel.kernels.serving.tables import ROWS
-from perfmodel.kernels.work import kernel_work
-from perfmodel.network.collectives import (
+from perfmodel.compute.collectives import (
     collective_choices,
     link_occupancies,
     serving_all_reduce_times,
 )
-from perfmodel.network.expert_exchange import moe_exchange_times
-from perfmodel.network.table import network_table
+from perfmodel.compute.expected_loads import draw_tokens, draw_weights
+from perfmodel.compute.expert_exchange import moe_exchange_times
+from perfmodel.compute.grouped_gemm import even_loads, grouped_gemm_times
+from perfmodel.compute.network import network_table
+from perfmodel.compute.recurrence import RECURRENCE_PHASES, RECURRENCES, recurrence_times
+from perfmodel.compute.routing import assign, rank_loads
+from perfmodel.compute.sparse_attention import SPARSE_PHASES, indexer_times, sparse_attention_times
+from perfmodel.hwprofiles import load_mesh
+from perfmodel.kernels.serving.tables import ROWS
+from perfmodel.kernels.work import kernel_work
+from perfmodel.model.routing import COUNTED, DISTRIBUTIONS, parse_routing
 from perfmodel.report.timelines.step import step_timeline
 from perfmodel.serving.replay import replay_trace
 from perfmodel.serving.requests import RequestTrace, random_trace
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.fields import MAPPINGS
 from perfmodel.strategy.pipelines import usual_chunks
-from perfmodel.training.stage_memory import stage_memories
-from perfmodel.training.timeline import pipeline_timeline
+from perfmodel.training.stages import pipeline_timeline, stage_memories
 from perfmodel.wafer.core_trace import format_pieces
 from perfmodel.wafer.cores.attention import AttentionSizes, Part, decode_attention
 from perfmodel.wafer.cores.instructions import bytes_times_links, multicasts
 from perfmodel.wafer.cores.layout import even_layout
-from perfmodel.wafer.cores.node import product
-from perfmodel.wafer.cores.routing import core_routing
-from perfmodel.wafer.cores.setting import CoreSetting
+from perfmodel.wafer.cores.products import product
 from perfmodel.wafer.nodes.workload import node_operations
+from perfmodel.wafer.routing import core_routing
 from perfmodel.wafer.search import search_mapping
+from perfmodel.wafer.setting import CoreSetting
 from perfmodel.wafer.system import WaferSystem
 from perfmodel.wafer.tiles import best_tiles
 from perfmodel.wafer.twin.core_pieces import (
@@ -67,20 +66,17 @@ from perfmodel.wafer.twin.core_pieces import (
     multicast_piece,
     product_pieces,
 )
-from perfmodel.workloads.formats.astra_text.system import INTER_DIMENSION, INTRA_DIMENSION
-from perfmodel.workloads.schedules.on_links import scheduled_time
+from perfmodel.workloads.formats.astra_text_machine import INTER_DIMENSION, INTRA_DIMENSION
+from perfmodel.workloads.schedules.schedule import operation_loads, schedule
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
-from perfmodel.workloads.twins.astra.collective import (
-    simulate_collective,
-    simulate_collectives,
-    uniform_system,
-)
+from perfmodel.workloads.twins.astra.collective import simulate_collectives, uniform_system
 from perfmodel.workloads.twins.astra.costs import AstraCosts
 from tests.kernels.pipeline.cases import random_durations
 from tests.kernels.serving import cases as serving
 from tests.kernels.serving.test_passes import linear_tables
 from tests.workloads.schedules.networks import CASES, TOPOLOGIES, nodes, options_of
 from tests.workloads.twins.astra import networks as astra
+from tests.workloads.twins.astra.networks import simulate_collective
 from tests.workloads.twins.astra_text import test_native as astra_text
 
 DEVICES = ("dgx-h100", "dgx-a100", "mi300x-server", "tpu-v5p-pod")
@@ -347,13 +343,9 @@ def topologies(random: np.random.Generator) -> None:
         topology.routes(source, target)
         topology.hops(source, target)
         topology.link_loads(source, target, size)
-        topology.message_time(source, target, size)
-        topology.link_loads_of_matrix(random.uniform(0, 1e6, (count, count)))
-        topology.group_links(range(0, count, 2))
     for name, collective, algorithm in CASES:
-        members = range(8)
-        options = options_of(collective, algorithm)
-        scheduled_time(TOPOLOGIES[name], collective, algorithm, 1e6, members, **options)
+        plan = schedule(collective, algorithm, 8, 1e6, **options_of(collective, algorithm))
+        operation_loads(TOPOLOGIES[name], plan, range(8))
 
 
 def trace_set(random: np.random.Generator) -> TraceSet:
@@ -613,7 +605,7 @@ def operating_points(random: np.random.Generator) -> None:
 def served_requests(random: np.random.Generator) -> None:
     """Served loads pass by pass and closed, with all schedulers and admissions, and traces."""
     from perfmodel.kernels.plain import plain
-    from perfmodel.kernels.serving import phases, recursion, speculation, steady
+    from perfmodel.kernels.serving import passes, recursion, steady
 
     tables = serving.pass_tables()
     loads = serving.load(
@@ -644,8 +636,8 @@ def served_requests(random: np.random.Generator) -> None:
         with kernel_work(operating_points=3):
             closed = map(plain, (tables, deployments, loads))
             steady.close_points(*closed, np.empty((len(ROWS), 1, 3)))
-            speculation.last_paying_batch(plain(tables), 0, 0, 1.0, 0.7, 500.0, 64.0)
+            passes.last_paying_batch(plain(tables), 0, 0, 1.0, 0.7, 500.0, 64.0)
         for decoding in (False, True):
-            phases.close_phase(tables, deployments, loads, decoding, np.empty((len(ROWS), 1, 3)))
+            steady.close_phase(tables, deployments, loads, decoding, np.empty((len(ROWS), 1, 3)))
         replay_trace(tables, deployments, trace)
         replay_trace(tables, deployments, trace, concurrency=5, entries=3)

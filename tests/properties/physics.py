@@ -31,10 +31,11 @@ from perfmodel.strategy.fields import (
     RECOMPUTE,
     RECOMPUTE_METHODS,
 )
-from perfmodel.strategy.grid import StrategyGrid, encode
+from perfmodel.strategy.grid import VALID, StrategyGrid, encode
 from perfmodel.strategy.mapping import axis_order
-from perfmodel.strategy.rules import VALID, strategy_status
-from perfmodel.training.project import Workload, project_grid
+from perfmodel.strategy.rules import strategy_status
+from perfmodel.training.project import project_grid
+from perfmodel.training.workload import Workload
 
 Values = dict[str, NDArray[np.float64]]
 Columns = dict[str, NDArray[np.int64]]

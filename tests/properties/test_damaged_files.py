@@ -1,11 +1,12 @@
 """Damaged workload files of every kind: read, or refused in one line that says where.
 
 `benchmarks/fuzz/fuzz_formats.py` does the same guided by coverage and for longer; its small good
-files are damaged here. Kinds of ASTRA-sim text have tests of their own.
+files are damaged here.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
@@ -21,16 +22,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from perfmodel.base.errors import FormatError, PerfModelError
-from perfmodel.workloads.convert.opening import open_traces
-from perfmodel.workloads.convert.recognise import workload_kind
-from perfmodel.workloads.formats.chakra.groups import read_groups
-from perfmodel.workloads.formats.pytorch.kineto import read_kineto
+from perfmodel.workloads.convert.opening import open_traces, workload_kind
+from perfmodel.workloads.formats.aicb_tables import (
+    format_aicb_csv,
+    format_vidur_csv,
+    parse_aicb_csv,
+    parse_vidur_csv,
+)
+from perfmodel.workloads.formats.aiob import format_aiob, parse_aiob
+from perfmodel.workloads.formats.astra_text import format_astra_text, parse_astra_text
+from perfmodel.workloads.formats.chakra.json import read_groups
+from perfmodel.workloads.formats.pytorch_kineto import read_kineto
 from perfmodel.workloads.trace import COMPUTE
 from tests.data import BENCHMARKS
 
 SCRIPT = BENCHMARKS / "fuzz/fuzz_formats.py"
-ELSEWHERE = ("astra-text", "astra-network", "astra-system")
-
 pytestmark = pytest.mark.skipif(
     not SCRIPT.is_file(), reason="an installed package has no benchmarks"
 )
@@ -45,7 +51,7 @@ def driver():
 
 
 FUZZ = driver() if SCRIPT.is_file() else None
-KINDS = [kind for kind in FUZZ.KINDS if kind not in ELSEWHERE] if FUZZ else []
+KINDS = list(FUZZ.KINDS) if FUZZ else []
 GOOD = {kind: FUZZ.examples(kind) for kind in KINDS}
 
 # What replaces a number, or stands between two bytes.
@@ -107,9 +113,29 @@ def test_the_small_files_are_good(kind, tmp_path):
         assert check(FUZZ.handler(kind, tmp_path), content) == ""
 
 
+# What is read of these can be written, and is then read again as it was.
+FORMS = {
+    "aicb-csv": (parse_aicb_csv, format_aicb_csv),
+    "vidur-csv": (parse_vidur_csv, format_vidur_csv),
+    "aiob": (parse_aiob, format_aiob),
+    "astra-text": (parse_astra_text, format_astra_text),
+}
+
+
+def assert_comes_back(kind, found):
+    parse, write = FORMS[kind]
+    again = parse(write(found))
+    assert again.equals(found) if kind == "astra-text" else again == found
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_damaged_files_are_read_or_refused(kind, tmp_path):
-    read = FUZZ.handler(kind, tmp_path)
+    handle = FUZZ.handler(kind, tmp_path)
+
+    def read(content):
+        found = handle(content)
+        if kind in FORMS:
+            assert_comes_back(kind, found)
 
     @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
     @given(damaged(GOOD[kind]))
@@ -119,6 +145,34 @@ def test_damaged_files_are_read_or_refused(kind, tmp_path):
         assert not text or "file" in text or kind in (FUZZ.OPEN, FUZZ.SIMULATE), text
 
     run()
+
+
+# What a file should be, as errors say where it is no text.
+TEXTS = {
+    "communicator-groups": "a JSON object of groups",
+    "astra-text": "an ASTRA-sim text workload",
+    "astra-network": "a network of ASTRA-sim 1.0 in JSON",
+    "astra-system": "a system of ASTRA-sim 1.0",
+    "aicb-text": "an AICB workload file",
+    "aicb-csv": "an AICB CSV workload",
+    "vidur-csv": "AICB's CSV for Vidur",
+    "aiob": "an AIOB file",
+    "flexflow": "a FlexFlow task graph",
+}
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_files_that_cannot_be_read_are_named(kind, tmp_path):
+    module, function, _ = FUZZ.READERS[kind]
+    read = getattr(importlib.import_module(f"perfmodel.{module}"), function)
+    for path in (tmp_path / "none.txt", tmp_path):
+        with pytest.raises(FormatError, match=f"cannot read '{path}': "):
+            read(path)
+    path = tmp_path / "binary.txt"
+    for content in (b"\xff\xfe\x00", b"\x80\xff\x00DATA", GOOD[kind][0] + b"\xff"):
+        path.write_bytes(content)
+        with pytest.raises(FormatError, match=f"{path}: not UTF-8 text; {TEXTS[kind]} is needed"):
+            read(path)
 
 
 def shown(path: Path) -> tuple[int, str, str]:

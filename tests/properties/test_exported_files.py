@@ -19,14 +19,17 @@ from hypothesis import strategies as st
 from perfmodel.base.collectives import TRACED
 from perfmodel.model.build import dense_model, moe_model
 from perfmodel.strategy.enumerate import strategies_from_rows
-from perfmodel.strategy.rules import VALID
-from perfmodel.workloads.export.aicb import LAYERNORM, OF_EXPERTS, corrected_workload
-from perfmodel.workloads.export.astra_text import astra_text_workload
-from perfmodel.workloads.export.chakra import projected_traces
-from perfmodel.workloads.export.groups import rank_groups
+from perfmodel.strategy.grid import VALID
+from perfmodel.workloads.export.chakra import projected_traces, rank_groups
+from perfmodel.workloads.export.text import (
+    LAYERNORM,
+    OF_EXPERTS,
+    astra_text_workload,
+    corrected_workload,
+)
 from perfmodel.workloads.export.workload import projected_workload
-from perfmodel.workloads.formats.aicb.text import format_aicb_text, parse_aicb_text
-from perfmodel.workloads.formats.astra_text.text import (
+from perfmodel.workloads.formats.aicb_text import format_aicb_text, parse_aicb_text
+from perfmodel.workloads.formats.astra_text import (
     RECOMPUTING,
     format_astra_text,
     parse_astra_text,

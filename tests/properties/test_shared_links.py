@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from perfmodel.compute.collectives import collective_times, link_occupancies
 from perfmodel.hwprofiles import Hardware, list_hardware, load_hardware
-from perfmodel.network.collectives import collective_times, link_occupancies
 
 LARGE = 1e10  # [B], where links count alone
 PORT = 48e9  # of a fifth-generation x16: NCCL src/graph/topo.h

@@ -24,8 +24,8 @@ import importlib, json, pkgutil
 import numpy as np
 import perfmodel.kernels
 from perfmodel import *
-from perfmodel.network.collectives import collective_choices, collective_times
-from perfmodel.network.expert_exchange import moe_exchange_times
+from perfmodel.compute.collectives import collective_choices, collective_times
+from perfmodel.compute.expert_exchange import moe_exchange_times
 from perfmodel.analysis.explain import operation_costs
 from perfmodel.training import project
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, TraceBuilder, TraceSet

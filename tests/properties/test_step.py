@@ -12,8 +12,9 @@ from perfmodel.kernels.variables import MEMORY_COMPONENTS, STEP_VARIABLES, TIME_
 from perfmodel.software.framework import FRAMEWORKS, load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
 from perfmodel.strategy.fields import MAPPINGS
-from perfmodel.strategy.rules import VALID
-from perfmodel.training.project import Workload, project_grid
+from perfmodel.strategy.grid import VALID
+from perfmodel.training.project import project_grid
+from perfmodel.training.workload import Workload
 
 AXES = ("tensor_parallel", "context_parallel", "expert_parallel", "pipeline", "data_parallel")
 ROUNDING = 1 + 1e-9

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from perfmodel.compute.collectives import collective_times
+from perfmodel.compute.expert_exchange import moe_exchange_times
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.kernels.collective.expert_exchange import distinct_places
-from perfmodel.network.collectives import collective_times
-from perfmodel.network.expert_exchange import moe_exchange_times
 from tests.data import NO_BENCHMARKS, PUBLISHED_COLLECTIVES
 
 pytestmark = pytest.mark.skipif(not PUBLISHED_COLLECTIVES.exists(), reason=NO_BENCHMARKS)

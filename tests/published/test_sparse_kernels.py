@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.compute.indexer import indexer_times
-from perfmodel.compute.sparse_attention import sparse_attention_times
+from perfmodel.compute.sparse_attention import indexer_times, sparse_attention_times
 
 # Dao-AILab/flash-attention pull request 2621: B200, 4,096 queries on 32,768 keys, K = V
 # NVIDIA/cudnn-frontend pull request 318: B200, 4,096 tokens, K = V, fp32 atomic dKV

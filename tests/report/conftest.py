@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from perfmodel import load_hardware, save_results, serve, strategy_grid, sweep
+from perfmodel.base.table import Table, from_xarray
+
+AXES: dict[str, Any] = {
+    "sequence_length": 4096,
+    "tensor_parallel": [1, 2, 4],
+    "pipeline_parallel": [1, 2],
+    "context_parallel": 1,
+    "virtual_pipeline": 1,
+    "micro_batch_size": [1, 2],
+    "zero_stage": [0, 1, 3],
+    "recompute": ["none", "full"],
+}
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +35,13 @@ def swept(llama_8b):
         keep_impossible=True,
     )
     return sweep(llama_8b, grid, [load_hardware("dgx-h100"), load_hardware("dgx-b200")])
+
+
+@pytest.fixture(scope="session")
+def training() -> Table:
+    """Strategies of a small model on two devices, some of which do not fit."""
+    grid = strategy_grid("llama-3.1-8b", 16, global_batch_size=64, **AXES)
+    return from_xarray(sweep("llama-3.1-8b", grid, ["dgx-h100", "dgx-b200"]))
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,9 @@ from hypothesis.extra.numpy import arrays
 
 from perfmodel.report import packing
 from perfmodel.report.kinds import TRAINING
-from perfmodel.report.packing import codes, from_levels, levels, packed, ratio, size_of, unpacked
+from perfmodel.report.packing import codes, levels, packed, ratio, size_of
 from perfmodel.report.population import Choices, Figures, Population, coded
+from tests.report.unpacking import from_levels, unpacked
 
 KINDS = ("u1", "u2", "u4", "i4", "f4", "f8")
 NUMBERS = st.floats(1e-6, 1e12, allow_subnormal=False)

@@ -1,4 +1,4 @@
-"""Layouts for tests, by what differs from one device without drafts."""
+"""Layouts for tests, by what differs from one device without speculative tokens."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ import pytest
 from perfmodel import load_hardware, load_model
 from perfmodel.base.errors import HardwareError, StrategyError
 from perfmodel.compute.attention import attention_times
+from perfmodel.serving.layouts import ProductFormat
 from perfmodel.serving.mixers import (
     Calls,
     MixerFormats,
@@ -16,7 +17,6 @@ from perfmodel.serving.mixers import (
     mixer_formats,
     prefill_times,
 )
-from perfmodel.serving.weights import ProductFormat
 from perfmodel.software.engine import load_engine
 
 H100, B200, A100 = (load_hardware(f"dgx-{name}") for name in ("h100", "b200", "a100"))

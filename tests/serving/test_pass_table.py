@@ -10,7 +10,7 @@ from perfmodel.base.errors import StrategyError
 from perfmodel.kernels.serving.passes import pass_times
 from perfmodel.kernels.serving.tables import COMMUNICATION, EXPERTS, MATRICES, OTHER, PassTables
 from perfmodel.serving import pass_table
-from perfmodel.serving.pass_table import has_drafts, ladder, pass_tables
+from perfmodel.serving.pass_table import can_speculate, ladder, pass_tables
 from tests.serving.served_layouts import layouts_of
 
 H100 = load_hardware("dgx-h100")
@@ -166,8 +166,8 @@ def test_drafts() -> None:
     model = load_model("deepseek-v3", mtp="stated")
     given = layouts_of(tensor_parallel=8, expert_parallel=8, draft_length=[0, 1, 3])
     found = pass_tables(model, given, load_hardware("dgx-h200"))
-    assert has_drafts(model)
-    assert not has_drafts(load_model("deepseek-v3"))
+    assert can_speculate(model)
+    assert not can_speculate(load_model("deepseek-v3"))
     assert not found.draft[0].any()
     assert np.all(found.draft[2] > found.draft[1])
     assert np.all(found.draft[1] > 0)

@@ -8,9 +8,9 @@ import pytest
 from perfmodel import load_grid, load_hardware, serving_grid
 from perfmodel.base.errors import HardwareError
 from perfmodel.kernels.serving.tables import ROWS
+from perfmodel.serving.grid import STATUS_NAMES
 from perfmodel.serving.memory import deployment_memory
 from perfmodel.serving.project import deployment_columns, project_points
-from perfmodel.serving.rules import STATUS_NAMES
 
 H200 = "dgx-h200"
 

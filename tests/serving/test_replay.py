@@ -7,8 +7,7 @@ import pytest
 
 from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.serving.replay import replay_trace
-from perfmodel.serving.request_file import parse_requests
-from perfmodel.serving.requests import RequestTrace, random_trace
+from perfmodel.serving.requests import RequestTrace, parse_requests, random_trace
 from tests.kernels.serving.cases import deployment, pass_tables
 
 TABLES = pass_tables()

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from perfmodel.base.errors import DataError
-from perfmodel.serving.requests import RequestTrace, random_trace
+from perfmodel.base.errors import DataError, FormatError
+from perfmodel.serving.requests import (
+    RequestTrace,
+    format_requests,
+    parse_requests,
+    random_trace,
+    read_requests,
+    write_requests,
+)
 
 
 def test_random_requests_come_at_their_rate() -> None:
@@ -45,3 +54,95 @@ def test_random_requests_of_nothing_are_refused() -> None:
         random_trace(0, 1.0, 5, 5)
     with pytest.raises(DataError, match="input_length 9 to 3"):
         random_trace(5, 1.0, (9, 3), 5)
+
+
+# The first lines of conversation_trace.jsonl, hash_ids of the first shortened to its three blocks.
+MOONCAKE = """\
+{"timestamp": 0, "input_length": 1325, "output_length": 52, "hash_ids": [46, 47, 48]}
+{"timestamp": 3052, "input_length": 1100, "output_length": 26, "hash_ids": [46, 47, 57]}
+
+{"timestamp": 3052, "input_length": 12, "output_length": 1}
+"""
+AZURE = """\
+TIMESTAMP,ContextTokens,GeneratedTokens
+2023-11-16 18:17:03.9799600,4808,10
+2023-11-16 18:17:04.0319600,3180,8
+"""
+
+
+def test_mooncake() -> None:
+    trace = parse_requests(MOONCAKE)
+    assert trace.arrival.tolist() == [0.0, 3.052, 3.052]
+    assert trace.input_length.tolist() == [1325, 1100, 12]
+    assert trace.output_length.tolist() == [52, 26, 1]
+    assert trace.block_starts.tolist() == [0, 3, 6, 6]
+    assert trace.blocks.tolist() == [46, 47, 48, 46, 47, 57]
+    assert trace.block_tokens == 512
+
+
+def test_azure() -> None:
+    trace = parse_requests(AZURE)
+    assert trace.arrival == pytest.approx([0.0, 0.052])
+    assert trace.input_length.tolist() == [4808, 3180]
+    assert trace.output_length.tolist() == [10, 8]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "arrival,input,output",
+        "arrived_at,num_prefill_tokens,num_decode_tokens",
+        "Timestamp,Request tokens,Response tokens",
+        "Arrival-Time,ISL,OSL",
+    ],
+)
+def test_spellings(header: str) -> None:
+    trace = parse_requests(f"{header}\n0.5,10,2\n1,11,3.0\n")
+    assert trace.arrival.tolist() == [0.5, 1.0]
+    assert trace.output_length.tolist() == [2, 3]
+
+
+def test_csv_round_trip(tmp_path: Path) -> None:
+    trace = parse_requests(MOONCAKE)
+    write_requests(trace, tmp_path / "trace.csv")
+    again = read_requests(tmp_path / "trace.csv")
+    for name in ("arrival", "input_length", "output_length"):
+        assert np.array_equal(getattr(again, name), getattr(trace, name))
+    assert format_requests(again) == format_requests(trace)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "line 1: no column 'arrival'"),
+        ("arrival,input,output\n", "t: no requests"),
+        ("arrival,output\n1,2\n", "no column 'input_length' .or input, input_tokens, isl"),
+        ("arrival,input,output\n-1,2,3\n", "line 2: time -1 s should be 0 to"),
+        ("arrival,input,output\nnan,2,3\n", "line 2: time nan s"),
+        ("arrival,input,output\n2,2,3\n1,2,3\n", "line 3: time 1 s comes after 2 s"),
+        ("arrival,input,output\nx,2,3\n", "line 2: arrival 'x' should be seconds, or a date"),
+        ("arrival,input,output\n1,0,3\n", "line 2: input_length '0' should be a whole number"),
+        ("arrival,input,output\n1,2.5,3\n", "input_length '2.5'"),
+        ("arrival,input,output\n1,2,many\n", "output_length 'many'"),
+        ("arrival,input,output\n1,2\n", "line 2: 2 columns; should be 3 or more"),
+        ('{"timestamp": 1', "line 1: no JSON"),
+        ('{"timestamp": 1}\n', "line 1: input_length is missing and should be"),
+        ('{"timestamp": "1"}', "timestamp '1' should be a number"),
+        ('{"timestamp": NaN, "input_length": 1, "output_length": 1}', "time nan s"),
+        ('{"timestamp": 1, "input_length": true, "output_length": 1}', "input_length 'True'"),
+        (
+            '{"timestamp": 5, "input_length": 9, "output_length": 1}\n'
+            '{"timestamp": 4, "input_length": 9, "output_length": 1}',
+            "line 2: time 0.004 s comes after 0.005 s",
+        ),
+        (
+            '{"timestamp": 1, "input_length": 9, "output_length": 1, "hash_ids": [1, 2]}',
+            "2 hash_ids of 512 tokens each are too many for input_length 9",
+        ),
+        ('{"timestamp": 1, "input_length": 9, "output_length": 1, "hash_ids": [-1]}', "hash_ids"),
+    ],
+)
+def test_files_that_are_refused(text: str, message: str) -> None:
+    with pytest.raises(FormatError, match=message) as refused:
+        parse_requests(text, "t")
+    assert "\n" not in str(refused.value)

@@ -14,10 +14,9 @@ from perfmodel import best, open_results, save_results
 from perfmodel.base.errors import DataError
 from perfmodel.base.table import Table
 from perfmodel.kernels.variables import MEMORY_COMPONENTS, SCHEMA_VERSION, TIME_COMPONENTS
-from perfmodel.model.presets import load_model
-from perfmodel.model.record import model_from_record
+from perfmodel.model.presets import load_model, model_from_record
 from perfmodel.software.framework import framework_of_record
-from perfmodel.store.migration import MIGRATED_FROM, STEPS, to_present, versions_of
+from perfmodel.store.migration import MIGRATED_FROM, STEPS, to_present
 from perfmodel.store.results import open_table
 from perfmodel.store.subject import SERVING, TRAINING
 from perfmodel.strategy.fields import FIELDS
@@ -170,9 +169,8 @@ def test_how_tokens_travel_is_named_as_it_is_today(once, travels, tmp_path):
 
 def test_every_version_has_a_step_and_the_last_is_the_present():
     for subject in (TRAINING, SERVING, WAFER):
-        read = versions_of(subject)
-        assert read[-1] == subject.schema
-        assert [f"1.{number}" for number in STEPS.get(subject.verb, {})] == read[1:]
+        major, minor = map(int, subject.schema.split("."))
+        assert (major, [*STEPS.get(subject.verb, {})]) == (1, [*range(1, minor + 1)])
 
 
 def test_a_table_without_results_is_none():

@@ -13,12 +13,11 @@ import perfmodel
 from perfmodel import load_hardware, load_model, strategy_grid, sweep
 from perfmodel.base import table as tables
 from perfmodel.base.errors import DataError
-from perfmodel.kernels.variables import MEMORY_COMPONENTS, RATE, TIME_COMPONENTS, VARIABLES
+from perfmodel.kernels.variables import RATE
 from perfmodel.store import results as stored
 from perfmodel.store.datasets import open_results
 from perfmodel.store.files import save_results
 from perfmodel.store.results import Ranked
-from perfmodel.strategy.grid import FIELDS
 from tests.sweeps.test_several import AXES
 
 ROWS = Ranked(
@@ -99,37 +98,11 @@ def test_a_file_is_reopened_lazily(file: Path, monkeypatch: pytest.MonkeyPatch) 
         assert not reopened["memory_buffers"].variable._in_memory
 
 
-def test_every_variable_states_units_and_a_long_name(dataset: xr.Dataset) -> None:
-    assert {*VARIABLES} <= {*dataset.data_vars}
-    for name in VARIABLES:
-        assert dataset[name].attrs["units"] == VARIABLES[name].units
-        assert dataset[name].attrs["long_name"]
-    for spec in FIELDS:
-        assert dataset[spec.name].dims == ("strategy",)
-
-
 def test_the_file_is_compressed_and_self_describing(file: Path) -> None:
     with xr.open_dataset(file) as reopened:
         assert reopened["step_time"].encoding["zlib"]
         assert reopened.attrs["Conventions"] == "CF-1.11"
         assert '"versions"' in reopened.attrs["provenance"]
-
-
-def test_components_add_up_in_every_row(dataset: xr.Dataset) -> None:
-    for total, parts in (("step_time", TIME_COMPONENTS), ("memory_total", MEMORY_COMPONENTS)):
-        added = sum(dataset[name] for name in parts)
-        np.testing.assert_allclose(added, dataset[total], rtol=1e-12)
-
-
-def test_impossible_pairs_have_a_reason_and_no_time(dataset: xr.Dataset) -> None:
-    status = stored.column(dataset, "status")
-    times = stored.column(dataset, "step_time")
-    np.testing.assert_array_equal(np.isfinite(times), status == "valid")
-    assert "heads_not_divisible" in status or "schedule_mismatch" in status
-    h100_fp4 = (stored.column(dataset, "hardware") == "dgx-h100") & (
-        stored.column(dataset, "precision") == "nvfp4"
-    )
-    assert set(status[h100_fp4]) <= set(status) - {"valid"}
 
 
 def test_best_ranks_rates_downwards_and_the_rest_upwards(dataset: xr.Dataset) -> None:

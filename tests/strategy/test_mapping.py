@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from perfmodel.analysis.explain import operation_costs
 from perfmodel.base.errors import StrategyError
 from perfmodel.cli.main import cli
+from perfmodel.compute.collectives import collective_times
 from perfmodel.kernels.collective.table import blank_network, torus_share
 from perfmodel.kernels.step import placement as kernel
-from perfmodel.network.collectives import collective_times
 from perfmodel.operations.operations import LayerKeys
 from perfmodel.strategy.enumerate import enumerate_strategies, strategies_from_rows, strategy_grid
 from perfmodel.strategy.fields import MAPPING_AXES, MAPPINGS
@@ -30,8 +30,8 @@ from perfmodel.strategy.mapping import (
     stage_strides,
 )
 from perfmodel.strategy.rules import STATUS_NAMES
-from perfmodel.sweeps.kept import sweep
-from perfmodel.training.project import layer_columns
+from perfmodel.sweeps.several import sweep
+from perfmodel.training.workload import layer_columns
 
 SMALL = list(itertools.product([1, 2, 3], repeat=4))
 DEFAULT, PIPELINE_INSIDE = "tensor-context-data-pipeline", "tensor-context-pipeline-data"

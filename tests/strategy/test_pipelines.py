@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+
 import numpy as np
 import pytest
 
-from perfmodel.base.errors import StrategyError
+from perfmodel.base.errors import FormatError, StrategyError
 from perfmodel.kernels.pipeline.actions import Order
 from perfmodel.strategy.pipelines import (
+    format_schedule,
     linked_pipeline,
     named_pipeline,
+    parse_schedule,
+    read_schedule,
+    schedule_rows,
     usual_chunks,
     usual_group,
+    write_schedule,
 )
+from tests.kernels.pipeline.cases import random_pipeline
 
 
 def test_a_pipeline_is_made_once():
@@ -103,3 +112,91 @@ def test_a_wrong_order_names_stage_and_micro_batch(made, text):
     with pytest.raises(StrategyError) as caught:
         linked_pipeline(made)
     assert text in str(caught.value)
+
+
+# torch 2.13, Schedule1F1B's order of two ranks and ScheduleDualPipeV's first rank, as _dump_csv
+# writes them, with the sends that _prepare_schedule_with_comms adds and cells that are empty.
+ONE_F_ONE_B = """\
+0F0,0F1,,0B0,0B1
+,1F0,1B0,1F1,1B1
+"""
+WITH_MOVES = """\
+0UNSHARD,0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0REDUCE_GRAD,0RESHARD
+1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1
+"""
+
+
+def same(first, second):
+    return all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_a_table_is_read_as_pytorch_dumps_it():
+    order = parse_schedule(ONE_F_ONE_B).order
+    assert schedule_rows(order) == [["0F0", "0F1", "0B0", "0B1"], ["1F0", "1B0", "1F1", "1B1"]]
+    assert order.rank_of.tolist() == [0, 1]
+    assert same(order, parse_schedule(WITH_MOVES).order)
+
+
+def test_pairs_are_read_in_both_forms():
+    cells = ["0F0", "1F0", "0F1", "1B0", ["1F1", "0B0"], "1B1", "0I1", "0W1"]
+    text = "0F0,1F0,0F1,1B0,(1F1;0B0)OVERLAP_F_B,1B1,0I1,0W1\n"
+    order = parse_schedule(json.dumps({"order": [cells], "stage_to_rank": [0, 0]})).order
+    assert schedule_rows(order) == [cells]
+    assert format_schedule(order) == text
+    assert same(order, parse_schedule(text).order)
+
+
+def test_what_is_written_is_read_again(tmp_path):
+    random = np.random.default_rng(3)
+    for number in range(40):
+        order = random_pipeline(random).order
+        path = tmp_path / f"{number}.csv"
+        write_schedule(order, path)
+        assert same(order, read_schedule(path).order)
+        document = {"order": schedule_rows(order), "stage_to_rank": order.rank_of.tolist()}
+        packed = tmp_path / f"{number}.json.gz"
+        packed.write_bytes(gzip.compress(json.dumps(document).encode()))
+        assert same(order, read_schedule(packed).order)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0F0,0B0,0X1\n", "s.csv: rank 0, cell 3 ('0X1'): should be an action such as 0F0"),
+        ("0F0,(0B0;)OVERLAP_F_B\n", "rank 0, cell 2 ('(0B0;)OVERLAP_F_B'): should be an action"),
+        ("", "s.csv: no actions; a line per rank"),
+        ("0F0,0B0\n1B0,1F0\n", "s.csv: stage 1 (rank 1) runs the backward pass of micro-batch 0"),
+        ("0F0,0B0\n1F0\n", "s.csv: stage 1 never runs the backward pass of micro-batch 0"),
+        ("0F0,0B0\n1B0\n", "s.csv: stage 1 (rank 1) runs the backward pass of micro-batch 0 befo"),
+        ("0F0,0B0,0F1,0B1\n1F0,1B0\n", "s.csv: stage 1 never runs the forward pass of micro-bat"),
+        ("0F0,0B0\n2F0,2B0\n", "s.csv: stage 1 has no actions, stage 2 has"),
+        ("0F0,1B0\n1F0,0B0\n", "is on rank"),
+        ("0F0,0F0,0B0\n", "s.csv: stage 0 runs the forward pass of micro-batch 0 twice"),
+        (
+            "0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n",
+            "s.csv: the schedule deadlocks: stage 0 (rank 0) waits for ever to run the backward",
+        ),
+        ("999999F999999\n", "s.csv: stage 0 has no actions, stage 999999 has"),
+        ("0F999999,0B999999\n", "s.csv: stage 0 never runs the forward pass of micro-batch 0"),
+        ('{"order": 3}', "s.csv: 'order' should be a list with a list of actions per rank"),
+        ('{"order": [["0F0", 3]]}', "s.csv: rank 0, cell 2 ('3'): should be an action"),
+        ('{"order": [["0F0", ["0B0", "0F1", "0B1"]]]}', "rank 0, cell 2"),
+        ('{"order": [["0F0", "0B0"]], "stage_to_rank": [1]}', "ranks from 0 to 0"),
+        (
+            '{"order": [["0F0", "0B0"]], "stage_to_rank": [0, 0]}',
+            "has 2 stages, the actions have 1",
+        ),
+        ('{"order": [["0F0"', "s.csv:1: not valid JSON"),
+        ('"', "s.csv: "),
+    ],
+)
+def test_what_is_wrong_is_one_line_with_the_place(text, message):
+    with pytest.raises(FormatError) as caught:
+        parse_schedule(text, "s.csv")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FormatError, match=r"none\.csv"):
+        read_schedule(tmp_path / "none.csv")

@@ -11,14 +11,13 @@ from perfmodel.model.adapters import AdapterSpec
 from perfmodel.model.build import dense_model
 from perfmodel.model.presets import load_model
 from perfmodel.strategy.enumerate import describe_rejected, strategies_from_rows, strategy_grid
-from perfmodel.strategy.grid import columns_from_rows
+from perfmodel.strategy.grid import VALID, columns_from_rows
 from perfmodel.strategy.rules import (
     LATE_RULES,
     PRECISION_UNSUPPORTED,
     RULES,
     STATUS_NAMES,
     STATUS_REASONS,
-    VALID,
     strategy_status,
 )
 from tests.operations import layers

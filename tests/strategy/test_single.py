@@ -9,7 +9,7 @@ import pytest
 from perfmodel.base.errors import StrategyError
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import load_framework
-from perfmodel.strategy.rules import VALID
+from perfmodel.strategy.grid import VALID
 from perfmodel.strategy.single import one_strategy
 
 SIZES = {"global_batch_size": 16, "sequence_length": 2048}

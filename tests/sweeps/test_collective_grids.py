@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfmodel.network.collectives import COLLECTIVES
+from perfmodel.compute.collectives import COLLECTIVES
 from perfmodel.sweeps.collective_grids import bus_factor
 
 

@@ -22,7 +22,7 @@ from perfmodel.store.files import save_results
 from perfmodel.store.netcdf import read_netcdf
 from perfmodel.sweeps.grid_dataset import KERNEL_VARIABLES, Axis, cartesian, kernel_rows
 from perfmodel.sweeps.grids import kernel_grid
-from perfmodel.sweeps.kernel_kinds.stream import stream_kernels
+from perfmodel.sweeps.kernel_kinds.evaluations import stream_kernels
 from perfmodel.sweeps.trust import TRUST
 from tests.data import DOCS
 

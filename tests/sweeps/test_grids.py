@@ -9,7 +9,7 @@ import click
 import pytest
 
 from perfmodel.base.errors import DataError
-from perfmodel.cli.core.kernel.group import kernel_group
+from perfmodel.cli.core.kernel import kernel_group
 from perfmodel.hwprofiles import Hardware
 from perfmodel.sweeps.grids import KERNELS, kernel_grid
 from perfmodel.sweeps.kernel_kinds.kind import Kernel

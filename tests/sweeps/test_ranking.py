@@ -12,8 +12,8 @@ from perfmodel.software.framework import load_framework
 from perfmodel.store.results import best, decide_safely, pareto
 from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
 from perfmodel.sweeps import ranking
-from perfmodel.sweeps.kept import sweep
 from perfmodel.sweeps.ranking import objectives_of, rank_problems
+from perfmodel.sweeps.several import sweep
 from perfmodel.sweeps.sweep import Problem, sweep_table
 
 BATCHES = [16, 32, 48, 64, 96, 128, 256]

@@ -16,23 +16,22 @@ import pytest
 import xarray as xr
 
 from perfmodel.base.errors import DataError, MachineError
-from perfmodel.base.workers import Workers
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.store.files import save_results
 from perfmodel.store.results import best, best_of_each, open_table, pareto, scaling
 from perfmodel.sweeps import stored as module
-from perfmodel.sweeps.block_store import PartsStore
+from perfmodel.sweeps.blocks import PartsStore
 from perfmodel.sweeps.stored import (
     BlockResult,
+    StoredBlocks,
     StoredSweep,
     Summary,
     check_stored_path,
     joined,
-    run_here,
-    run_on,
     tally,
     winners,
 )
+from perfmodel.sweeps.workers import Workers
 from tests.sweeps.block_sweeps import AXES, assert_same, blocks, small, small_whole, whole
 
 TOP = 4
@@ -108,8 +107,8 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from perfmodel.base.table import Table
-from perfmodel.sweeps import block_store as store
-from perfmodel.sweeps.stored import StoredSweep, run_here
+from perfmodel.sweeps import blocks as store
+from perfmodel.sweeps.stored import StoredSweep
 from tests.sweeps.block_sweeps import small
 
 for kind in (store.ZarrStore, store.PartsStore):
@@ -121,13 +120,13 @@ for kind in (store.ZarrStore, store.PartsStore):
         whole(self, number, start, table)
     kind.write = write
 with StoredSweep(small(), Path(sys.argv[1]), 5).opened(True) as work:
-    work.run(run_here)
+    work.run()
 """
 
 
-def run(path, *, resume=False, runner=run_here, advance=None, **more):
+def run(path, *, resume=False, advance=None, **more):
     with StoredSweep(small(**more), path, 5).opened(resume) as work:
-        return work.run(runner, advance)
+        return work.run(advance=advance)
 
 
 def opened(path):
@@ -137,16 +136,20 @@ def opened(path):
         return found.load()
 
 
-def failing(kind, error):
-    """Return a runner whose third block fails."""
+@pytest.fixture
+def failing(monkeypatch):
+    """Let the third block fail, until that is undone."""
 
-    def fails(sweep, numbers, store, top, advance):
-        for number in numbers:
-            if number == 2:
-                raise kind(*error)
-            yield from run_here(sweep, [number], store, top, advance)
+    def fail(error):
+        def done(self, block, progress, done=StoredBlocks.done):
+            if block == 2:
+                raise error
+            return done(self, block, progress)
 
-    return fails
+        monkeypatch.setattr(StoredBlocks, "done", done)
+        return monkeypatch.undo
+
+    return fail
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -168,7 +171,7 @@ def test_a_stored_sweep_is_that_at_once_but_for_its_history(tmp_path, ending):
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_kill_9_leaves_finished_blocks_and_nothing_is_done_twice(tmp_path, ending):
+def test_kill_9_leaves_finished_blocks_and_nothing_is_done_twice(tmp_path, ending, monkeypatch):
     path = tmp_path / f"out{ending}"
     killed = subprocess.run([sys.executable, "-c", KILLED, str(path)], cwd=Path.cwd(), check=False)
     assert killed.returncode == -signal.SIGKILL
@@ -189,21 +192,24 @@ def test_kill_9_leaves_finished_blocks_and_nothing_is_done_twice(tmp_path, endin
 
     done = []
 
-    def counting(sweep, numbers, *how):
-        done.extend(numbers)
-        yield from run_here(sweep, numbers, *how)
+    def counting(self, block, progress, project=StoredBlocks.done):
+        done.append(block)
+        return project(self, block, progress)
 
-    run(path, resume=True, runner=counting)
+    monkeypatch.setattr(StoredBlocks, "done", counting)
+    run(path, resume=True)
     assert done == [1, 2]
     assert_same(open_table(path), small_whole(), but=("history",))
     assert [it.name for it in tmp_path.iterdir()] == [path.name]
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_a_full_disk_is_one_line_and_no_damage(tmp_path, ending):
+def test_a_full_disk_is_one_line_and_no_damage(tmp_path, ending, failing):
     path = tmp_path / f"out{ending}"
+    undo = failing(OSError(28, "No space left on device"))
     with pytest.raises(MachineError) as error:
-        run(path, runner=failing(OSError, (28, "No space left on device")))
+        run(path)
+    undo()
     assert str(error.value) == (
         f"cannot write '{path}': No space left on device; 2 of 3 blocks are kept; --resume goes on"
     )
@@ -213,20 +219,24 @@ def test_a_full_disk_is_one_line_and_no_damage(tmp_path, ending):
     assert_same(open_table(path), small_whole(), but=("history",))
 
 
-def test_a_sweep_is_not_resumed_by_a_program_that_was_edited(tmp_path, monkeypatch):
+def test_a_sweep_is_not_resumed_by_a_program_that_was_edited(tmp_path, monkeypatch, failing):
     path = tmp_path / "out.nc"
+    undo = failing(MachineError("stopped"))
     with pytest.raises(MachineError):
-        run(path, runner=failing(MachineError, ("stopped",)))
+        run(path)
+    undo()
     monkeypatch.setattr("perfmodel.sweeps.stored.source_digest", lambda: "0" * 64)
     with pytest.raises(DataError, match="with other options: source files of perfmodel; resume"):
         run(path, resume=True)
 
 
-def test_a_result_that_is_there_stays_until_the_new_one_is(tmp_path):
+def test_a_result_that_is_there_stays_until_the_new_one_is(tmp_path, failing):
     path = tmp_path / "out.zarr"
     save_results(small_whole().isel(strategy=[3]), path)
+    undo = failing(MachineError("stopped"))
     with pytest.raises(MachineError):
-        run(path, runner=failing(MachineError, ("stopped",)))
+        run(path)
+    undo()
     assert open_table(path).sizes["strategy"] == 1
     run(path, resume=True)
     assert open_table(path).sizes["strategy"] == small().count
@@ -243,14 +253,16 @@ def test_what_is_complete_is_not_done_again(tmp_path, ending):
     assert [it.name for it in tmp_path.iterdir()] == [path.name]
 
 
-def test_blocks_that_were_lost_are_done_again(tmp_path):
+def test_blocks_that_were_lost_are_done_again(tmp_path, failing):
     path = tmp_path / "out.nc"
+    undo = failing(MachineError("stopped"))
     with pytest.raises(MachineError):
-        run(path, runner=failing(MachineError, ("stopped",)))
+        run(path)
+    undo()
     (tmp_path / "out.nc.partial" / "000001.nc").unlink()
     with StoredSweep(small(), path, 5).opened(True) as work:
         assert (work.blocks_done, work.strategies_done) == (1, 70)
-        work.run(run_here)
+        work.run()
     assert_same(open_table(path), small_whole(), but=("history",))
 
 
@@ -258,7 +270,7 @@ def test_nothing_is_written_where_no_device_has_the_precision(tmp_path):
     lacking = {"axes": {**AXES, "precision": "fp8"}, "hardware": [load_hardware("dgx-a100-80gb")]}
     sweep = blocks(**lacking, devices=[8], block_size=500)
     with StoredSweep(sweep, tmp_path / "out.nc", 5).opened(False) as work:
-        assert not any(work.run(run_here).counts.possible)
+        assert not any(work.run().counts.possible)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -299,9 +311,9 @@ class Full(PartsStore):
         raise OSError(28, "No space left on device")
 
 
-def stored(path, run, **more):
-    with StoredSweep(small(**more), path, 5).opened(False) as work:
-        return work.run(run)
+def stored(path, workers):
+    with StoredSweep(small(), path, 5).opened(False) as work:
+        return work.run(workers)
 
 
 def test_results_are_those_of_one_process_and_a_killed_worker_is_replaced(
@@ -309,7 +321,7 @@ def test_results_are_those_of_one_process_and_a_killed_worker_is_replaced(
 ):
     monkeypatch.setitem(sys.modules["perfmodel.sweeps.stored"].STORES, ".nc", Deadly)
     path = tmp_path / "out.nc"
-    summary = stored(path, run_on(two_workers))
+    summary = stored(path, two_workers)
     assert_same(open_table(path), small_whole(), but=("history",))
     assert summary.counts.fitting == [int(small_whole()["fits"].values.sum())]
     assert [it.name for it in tmp_path.iterdir()] == ["out.nc"]
@@ -321,7 +333,7 @@ def test_workers_that_share_no_files_send_what_they_project(two_workers, tmp_pat
     far = Workers(two_workers.client, shares_files=False, name="far ones")
     told: list[int] = []
     with StoredSweep(small(), path, 5).opened(False) as work:
-        work.run(run_on(far), told.append)
+        work.run(far, told.append)
     assert sum(told) == small().count
     assert_same(open_table(path), small_whole(), but=("history",))
 
@@ -329,5 +341,5 @@ def test_workers_that_share_no_files_send_what_they_project(two_workers, tmp_pat
 def test_a_full_disk_of_a_worker_is_one_line(two_workers, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules["perfmodel.sweeps.stored"].STORES, ".nc", Full)
     with pytest.raises(MachineError, match=r"cannot write '.*out\.nc': No space left on device$"):
-        stored(tmp_path / "out.nc", run_on(two_workers))
+        stored(tmp_path / "out.nc", two_workers)
     assert list(tmp_path.iterdir()) == []

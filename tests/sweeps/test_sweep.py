@@ -20,13 +20,12 @@ from perfmodel.kernels.variables import (
 )
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import load_framework
-from perfmodel.store.datasets import open_results
 from perfmodel.store.files import save_results
 from perfmodel.store.netcdf import read_netcdf
 from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
 from perfmodel.strategy.grid import FIELDS
 from perfmodel.strategy.rules import STATUS_NAMES
-from perfmodel.sweeps.kept import sweep
+from perfmodel.sweeps.several import sweep
 from perfmodel.sweeps.sweep import sweep_table
 from perfmodel.sweeps.trust import TRUST
 from tests.data import BASELINES
@@ -177,18 +176,6 @@ def test_provenance(dataset, llama_8b):
     assert {"perfmodel", "python", "numpy", "numba"} <= set(provenance["versions"])
     text = json.dumps(provenance)
     assert "25000000000" in text  # the value that was set on the third row
-
-
-def test_a_round_trip_changes_nothing(dataset, tmp_path):
-    import xarray as xr
-
-    file = tmp_path / "sweep.nc"
-    save_results(dataset, file)
-    with open_results(file) as again:
-        xr.testing.assert_identical(again.load(), dataset)
-        for name, variable in dataset.variables.items():
-            kinds = "OTU" if variable.dtype.kind == "U" else variable.dtype.kind
-            assert again[name].dtype.kind in kinds, name
 
 
 def test_results_have_single_precision_unless_double_is_asked_for(

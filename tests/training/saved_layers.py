@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.model.attention import AttentionSpec, CompressionSpec
-from perfmodel.model.layers import LayerSpec
-from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.layers import LayerSpec, MlpSpec
 from perfmodel.model.recurrence import RecurrenceSpec, ShortConvolutionSpec
 from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import load_framework

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from perfmodel.model.attention import AttentionSpec
-from perfmodel.model.layers import LayerSpec
-from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.layers import LayerSpec, MlpSpec
 from perfmodel.model.pieces import Piece
 from perfmodel.operations.parts import model_parts
 from perfmodel.software.framework import load_framework

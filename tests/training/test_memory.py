@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 
 from perfmodel.kernels.variables import MEMORY_COMPONENTS
 from perfmodel.model.attention import AttentionSpec
-from perfmodel.model.layers import LayerSpec
-from perfmodel.model.mlp import MlpSpec
+from perfmodel.model.layers import LayerSpec, MlpSpec
 from perfmodel.model.pieces import Piece
 from perfmodel.model.presets import load_model, preset_names
-from perfmodel.model.spec import ModelSpec
-from perfmodel.model.tower import TowerSpec
+from perfmodel.model.spec import ModelSpec, TowerSpec
 from perfmodel.operations.parts import model_parts
 from perfmodel.software.framework import load_framework
 from perfmodel.training.activations import Scope, norms_kept

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from perfmodel.compute.collectives import collective_times
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.operations.operations import (
     LAYER_KEY_FIELDS,
@@ -23,6 +24,7 @@ from perfmodel.training.part_table import (
     CHUNK_OPERATORS,
     HostTimes,
     adapter_times,
+    arrival_gather,
     drained_pass,
     graphed,
     host_time,
@@ -30,8 +32,10 @@ from perfmodel.training.part_table import (
     part_table,
     pass_times,
     price_parts,
+    sent_bytes,
     slowest_of,
 )
+from tests.training.gpt import keys_of
 
 
 # Expected maximum of n standard normal deviates (Harter 1961, Biometrika 48, table 1).
@@ -219,3 +223,45 @@ def test_gathers_of_shards_find_no_room_beside_a_context_ring_over_nodes(
         busy = adapter_times(priced, keys, 8)
         assert bool(busy.any()) == (shares and part.layer is not None)
         assert table[0, index].forward_window == pytest.approx(max(0.0, (window - busy)[0, 0]))
+
+
+PLAIN = {"tensor_parallel": 8, "pipeline_parallel": 4, "data_parallel": 2, "micro_batches": 8,
+         "sequence_parallel": False}  # fmt: skip
+
+
+def both(**fields):
+    """The same step with whole hidden states sent, and with shares."""
+    keys = keys_of(**fields)
+    return keys, [load_framework("megatron-2021", scatters_sends=it) for it in (False, True)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "share", "gathers"),
+    [
+        ({"tensor_parallel": 8, "sequence_parallel": False}, 1 / 8, True),
+        ({"tensor_parallel": 8, "sequence_parallel": True}, 1.0, False),  # shares already
+        ({"tensor_parallel": 1}, 1.0, False),
+    ],
+)
+def test_ranks_send_shares_of_what_each_of_them_holds(fields, share, gathers, small_dense, a100):
+    keys, (whole, shares) = both(**fields)
+    sent = float(sent_bytes(small_dense, keys, whole)[0])
+    assert float(sent_bytes(small_dense, keys, shares)[0]) == sent * share
+    found = arrival_gather(small_dense, keys, a100, shares)
+    assert (float(found.time[0]) > 0) == gathers
+    assert float(arrival_gather(small_dense, keys, a100, whole).time[0]) == 0
+    if gathers:
+        assert found.time[0] == collective_times(a100, "all_gather", sent, 8)
+
+
+def test_adapters_carry_every_byte_once(project, a100, small_dense):
+    """Narayanan et al. 2021, section 4.1: 1/t over the adapters, and a gather inside the node."""
+    _, frameworks = both()
+    whole, shares = (project(small_dense, a100, framework=it, **PLAIN) for it in frameworks)
+    moved = {name for name in whole if whole[name] != shares[name]}
+    assert {"pipeline_exposed", "pipeline_total", "step_time"} <= moved
+    assert not any(name.startswith("memory_") or name == "pipeline_bubble" for name in moved)
+    faster = whole["pipeline_exposed"] / shares["pipeline_exposed"]
+    assert 2 < faster < 8
+    saved = whole["pipeline_exposed"] - shares["pipeline_exposed"]
+    assert whole["step_time"] - shares["step_time"] == pytest.approx(saved, rel=1e-9)

@@ -9,7 +9,7 @@ import pytest
 
 from perfmodel.operations.parts import model_parts
 from perfmodel.software.framework import load_framework
-from perfmodel.training.recomputed import ALL
+from perfmodel.training.schedule import ALL
 
 
 @pytest.mark.parametrize("p", [2, 4, 8])
@@ -23,10 +23,11 @@ def test_bubble_of_uniform_stages(p, m, v, small_dense, h100, grid_of):
     from perfmodel.kernels.variables import STEP_VARIABLES
     from perfmodel.training import project as training
     from perfmodel.training import schedule
+    from perfmodel.training.workload import Workload
 
     model = replace(small_dense, layers=small_dense.layers * 2)
     grid = grid_of(model, pipeline_parallel=p, virtual_pipeline=v, micro_batches=m)
-    work = training.Workload(model, grid)
+    work = Workload(model, grid)
     kinds = [part.kind for part in model_parts(model)]
     table = schedule.stage_table(model, [(p, v, "loop", "even", ALL)])
     counts, chunks = table.counts.copy(), table.chunk_counts.copy()
@@ -93,7 +94,7 @@ def test_parameters_travel_as_they_are_stored_where_arrival_can_turn_them(precis
 def test_delayed_scales_cost_two_reductions_for_every_chunk_and_micro_batch(
     precision, changes, reduced, project, h100, small_dense
 ):
-    from perfmodel.network.collectives import collective_times
+    from perfmodel.compute.collectives import collective_times
 
     fields = {"tensor_parallel": 2, "data_parallel": 16, "pipeline_parallel": 2}
     fields |= {"virtual_pipeline": 2, "micro_batches": 8, "precision": precision}

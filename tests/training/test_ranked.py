@@ -12,8 +12,9 @@ from perfmodel.store.results import LARGER_IS_BETTER, best_rows, front_rows
 from perfmodel.strategy.enumerate import strategy_grid
 from perfmodel.sweeps.sweep import sweep_table
 from perfmodel.training import ranked
-from perfmodel.training.project import Workload, add_waits, project_grid, shares_of
+from perfmodel.training.project import add_waits, project_grid, shares_of
 from perfmodel.training.ranked import Best, Objectives
+from perfmodel.training.workload import Workload
 
 ROWS = {item.name: row for row, item in enumerate(STEP_VARIABLES)}
 BASE = {

@@ -16,8 +16,9 @@ from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
 from perfmodel.strategy.pipelines import named_pipeline
 from perfmodel.strategy.single import one_strategy
 from perfmodel.training import scheduled
-from perfmodel.training.project import Workload, project_grid
+from perfmodel.training.project import project_grid
 from perfmodel.training.scheduled import FILLED
+from perfmodel.training.workload import Workload
 
 NAMED = tuple(name for name in SCHEDULE_FACTS if name != "table")
 RUN = {"global_batch_size": 64, "sequence_length": 2048}

@@ -10,9 +10,10 @@ from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.wafer.core_columns import read_cores
 from perfmodel.wafer.core_export import write_cores
 from perfmodel.wafer.core_trace import read_core_trace
+from perfmodel.wafer.cores.expert_routes import Routes
 from perfmodel.wafer.cores.instructions import BARRIER, CORE, OPCODE, OPCODES
-from perfmodel.wafer.cores.program import Routes, check_layers
-from perfmodel.wafer.cores.routing import core_routing
+from perfmodel.wafer.routing import core_routing
+from perfmodel.wafer.setting import check_layers
 from tests.wafer.cores.examples import operations, setting
 
 

@@ -11,7 +11,6 @@ import pytest
 from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.hwprofiles.mesh_loader import load_mesh
 from perfmodel.model.presets import load_model
-from perfmodel.wafer.cores.routing import RoutedTokens
 from perfmodel.wafer.experts import (
     EXCHANGES,
     PLACEMENTS,
@@ -19,6 +18,7 @@ from perfmodel.wafer.experts import (
     expert_nodes,
     expert_traffic,
 )
+from perfmodel.wafer.routing import RoutedTokens
 from perfmodel.wafer.system import WaferSystem, shared_servers
 from tests import data
 

@@ -12,9 +12,9 @@ from perfmodel.base.errors import DataError
 from perfmodel.model.presets import load_model
 from perfmodel.store.netcdf import read_netcdf
 from perfmodel.wafer import node_export as wafer_nodes
-from perfmodel.wafer.cores.routing import core_routing
-from perfmodel.wafer.cores.setting import CoreSetting
 from perfmodel.wafer.node_export import write_graphml, write_nodes
+from perfmodel.wafer.routing import core_routing
+from perfmodel.wafer.setting import CoreSetting
 from perfmodel.wafer.system import WaferSystem
 from perfmodel.workloads.formats.chakra.files import read_traces
 from perfmodel.workloads.trace import COLLECTIVE, RECEIVE, SEND

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.kernels._jit import jit, jit_lean
-from perfmodel.kernels.events import WAITING, next_event
+from perfmodel.kernels.events import WAITING, next_event, push, remove
 from perfmodel.kernels.workloads.astra.machine_state import (
     LINK_BYTES,
     MESSAGE_PACKET,
@@ -47,19 +47,22 @@ from perfmodel.kernels.workloads.astra.streams import (
     next_phase,
     receive,
 )
-from perfmodel.kernels.workloads.astra.ticks import A_CHUNK, A_NODE, KINDS_OF_WHO, forget_tick, wait
 from perfmodel.kernels.workloads.astra.transport import (
+    A_CHUNK,
+    A_NODE,
     ARRIVAL,
     KINDS,
+    KINDS_OF_WHO,
     LINK_FREE,
     TICK,
     deliver,
     expect,
+    forget_tick,
     free_link,
     launch,
     passes_on,
+    wait,
 )
-from perfmodel.kernels.workloads.trace.ready import pop_ready, push_ready
 from perfmodel.kernels.workloads.trace.schedule import COLLECTIVE, INSTANT, SEND, TIMED, UNLIMITED
 
 NOT_YET = -1
@@ -271,7 +274,7 @@ def _new_work(static_first, first, static, children, resources, what, place):
 def _push(work, rank, number):
     """Put an operation, by its number within the rank, to those that are ready."""
     heap = _heap_of(work, rank) + work.static[work.rank[rank, WORK_STATIC] + number, RESOURCE]
-    push_ready(work.ready, work.heap[heap, READY_FIRST], work.heap[heap, LENGTH], number)
+    push(work.ready[work.heap[heap, READY_FIRST] :], work.heap[heap, LENGTH], number)
     work.heap[heap, LENGTH] += 1
 
 
@@ -324,7 +327,7 @@ def _look_through(state, work, rank, now, new):
             if heap < 0:
                 break
             number = work.ready[work.heap[heap, READY_FIRST]]
-            pop_ready(work.ready, work.heap[heap, READY_FIRST], work.heap[heap, LENGTH])
+            remove(work.ready[work.heap[heap, READY_FIRST] :], work.heap[heap, LENGTH], 0)
             work.heap[heap, LENGTH] -= 1
             what = work.rank[rank, WORK_FIRST] + number
             role = work.static[work.rank[rank, WORK_STATIC] + number, ROLE]

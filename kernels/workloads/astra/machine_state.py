@@ -42,7 +42,7 @@ CALL_TAG = 2  # of the first chunk
 CALL_CHUNKS = 3
 CALL_PHASE = 4  # the first one
 CALL_PHASES = 5
-CALL_COLUMNS = 6
+
 
 PHASE_ALGORITHM = 0  # as in kernels.astra.phase, or DOUBLE_TREE
 PHASE_KIND = 1
@@ -68,7 +68,7 @@ PACKET_COLUMNS = 4
 MESSAGE_PEER = 0
 MESSAGE_TAG = 1
 MESSAGE_PACKET = 2
-MESSAGE_COLUMNS = 3
+
 
 # Columns of cells. NEXT: the next one in a list, or in that of free cells.
 NEXT = 0

@@ -14,14 +14,19 @@ from perfmodel.kernels.workloads.astra.phase import (
     ALL_GATHER,
     ALL_REDUCE,
     ALL_TO_ALL,
+    BYTES_PER_NANOSECOND,
     DIRECT,
+    LATENCY,
+    NO_CHUNK,
     REDUCE_SCATTER,
     SIZE,
+    TOPOLOGY,
+    chunk_size_and_count,
+    hops,
     message_time,
     phase_time,
     reduction_time,
 )
-from perfmodel.kernels.workloads.astra.queue import NO_CHUNK, chunk_size_and_count
 
 GROUP_DELAY = 10  # [ns], whatever the endpoint delay is: MemBus.cc:54, Transmition::Fast
 
@@ -440,3 +445,59 @@ def _store(result, slots, possible):
     result[1] = result[0]
     for member in range(slots.shape[0]):
         result[1] = min(result[1], slots[member].max())
+
+
+@jit
+def message_times(sources, destinations, sizes, network):
+    """Times of messages, each on idle links.
+
+    Parameters
+    ----------
+    sources, destinations : int64[rows]
+        Device ids.
+    sizes : int64[rows]
+        [B].
+    network : float64[dimensions, NETWORK_COLUMNS]
+
+    Returns
+    -------
+    int64[rows]
+        [ns]; 0 for a message to oneself, ``ABORTED`` (-1) for an empty one.
+    """
+    times = np.zeros(sizes.shape[0], np.int64)
+    for row in range(sizes.shape[0]):
+        if sources[row] != destinations[row]:
+            offset = distance_offset(sources[row], destinations[row], network)
+            times[row] = message_time(sizes[row], offset, network)
+    return times
+
+
+@jit
+def pair_links(members, network, latency, bandwidth):
+    """Set what a message from each member to each other one pays for.
+
+    Parameters
+    ----------
+    members : int64[members]
+        Device ids.
+    network : float64[dimensions, NETWORK_COLUMNS]
+    latency, bandwidth : float64[members * (members - 1)]
+        Result [ns], [B/ns]: of the first dimension in which the two differ, as
+        :func:`perfmodel.kernels.workloads.astra.phase.message_time` has it.
+    """
+    pair = 0
+    for source in members:
+        for target in members:
+            if source == target:
+                continue
+            stride = 1
+            for dimension in range(network.shape[0]):
+                row = network[dimension]
+                size = int(row[SIZE])
+                apart = abs(source // stride % size - target // stride % size)
+                if apart > 0:
+                    latency[pair] = hops(int(row[TOPOLOGY]), size, apart) * row[LATENCY]
+                    bandwidth[pair] = row[BYTES_PER_NANOSECOND]
+                    break
+                stride *= size
+            pair += 1

@@ -2,10 +2,13 @@
 
 A rank has resources that do one thing at a time. Whenever one of its operations ends, all
 its operations whose parents have ended are looked through in ascending order, and those
-whose resource is free begin (ASTRA-sim, Workload.cc ``issue_dep_free_nodes``).
+whose resource is free begin (ASTRA-sim, Workload.cc ``issue_dep_free_nodes``). Ready operations
+stand in heaps, one for each rank and resource, the smallest number first.
 
 Nodes of one rank are numbered in the order in which they are looked through. `static`
 arrays hold what ranks with the same graph share, `dynamic` ones what each rank has by itself.
+
+`peak_memory` is what the tensors of one rank need at most while its operations run.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.kernels._jit import jit
-from perfmodel.kernels.events import COLUMNS, TIME, WAITING, next_event, schedule
+from perfmodel.kernels.events import COLUMNS, TIME, WAITING, next_event, push, remove, schedule
 from perfmodel.kernels.workloads.astra.ranks import RING_DELAY, ring_ends
 from perfmodel.kernels.workloads.trace.contention import (
     begin_flow,
@@ -23,7 +26,6 @@ from perfmodel.kernels.workloads.trace.contention import (
     new_sharing,
     set_speeds,
 )
-from perfmodel.kernels.workloads.trace.ready import pop_ready, push_ready
 
 # What a node does once it begins.
 INSTANT = 0  # ends at once; what waits for it is looked at when something else ends
@@ -87,7 +89,7 @@ def _set_start(
             owner[first[rank] + node] = rank
             if parents[shared + node] == 0:
                 slot = base + resource[shared + node]
-                push_ready(ready, ready_first[slot], length[slot], node)
+                push(ready[ready_first[slot] :], length[slot], node)
                 length[slot] += 1
 
 
@@ -273,7 +275,7 @@ def run_traces(
                             chosen = slot
                     if chosen < 0:
                         break
-                    pop_ready(ready, ready_first[chosen], length[chosen])
+                    remove(ready[ready_first[chosen] :], length[chosen], 0)
                     length[chosen] -= 1
                     what = offset + best
                     action = role[shared + best]
@@ -329,7 +331,7 @@ def run_traces(
                         schedule(calendar, finish, made, event)
                 for item in range(new):
                     slot = base + resource[shared + fresh[item]]
-                    push_ready(ready, ready_first[slot], length[slot], fresh[item])
+                    push(ready[ready_first[slot] :], length[slot], fresh[item])
                     length[slot] += 1
                 # ASTRA-sim would never look again at a rank that has nothing in flight.
                 if new == 0 or in_flight[rank] > 0:
@@ -378,7 +380,7 @@ def run_traces(
                     waiting[offset + child] -= 1
                     if waiting[offset + child] == 0:
                         slot = rank * resources + resource[shared + child]
-                        push_ready(ready, ready_first[slot], length[slot], child)
+                        push(ready[ready_first[slot] :], length[slot], child)
                         length[slot] += 1
                 scan[to_scan] = rank
                 to_scan += 1
@@ -394,3 +396,76 @@ def run_traces(
             if not together or calendar[0, WAITING] == 0 or calendar[1, TIME] != now:
                 break
     return start, end, order, tied, apart
+
+
+FOR_EVER = np.inf
+
+
+@jit
+def peak_memory(order, start, end, input_first, inputs, output_first, outputs, key, size, keys):
+    """Return the most bytes that live at one time.
+
+    Parameters
+    ----------
+    order : int64[nodes]
+        Nodes in the order in which they ended.
+    start, end : float64[nodes]
+        In any unit.
+    input_first, output_first : int64[nodes + 1]
+        Where a node's tensors begin in `inputs` and `outputs`.
+    inputs, outputs : int64[items]
+        Rows of `key` and `size`.
+    key : int64[tensors]
+        Which name a tensor has.
+    size : int64[tensors]
+        [B].
+    keys : int
+        Number of names.
+
+    Returns
+    -------
+    float
+        [B].
+
+    Notes
+    -----
+    LocalMemUsageTracker.cc: a tensor lives from the start of the node that writes it, or
+    from 0 where a node reads it before any has written it, to the end of the node that
+    reads it last; what is never read lives for ever. Every moment counts what is left
+    after the tensors of that moment have come and gone. The first size of a name counts.
+    """
+    born = np.full(keys, -1.0)
+    dead = np.full(keys, FOR_EVER)
+    amount = np.zeros(keys)
+    for node in order:
+        for item in range(input_first[node], input_first[node + 1]):
+            name = key[inputs[item]]
+            if born[name] < 0.0:
+                born[name] = 0.0
+                amount[name] = size[inputs[item]]
+            dead[name] = end[node]
+        for item in range(output_first[node], output_first[node + 1]):
+            name = key[outputs[item]]
+            if born[name] < 0.0:
+                born[name] = start[node]
+                amount[name] = size[outputs[item]]
+    seen = np.flatnonzero(born >= 0.0)
+    births = seen[np.argsort(born[seen], kind="mergesort")]
+    deaths = seen[np.argsort(dead[seen], kind="mergesort")]
+    alive = 0.0
+    peak = 0.0
+    gone = 0
+    item = 0
+    while item < births.shape[0]:
+        now = born[births[item]]
+        while gone < deaths.shape[0] and dead[deaths[gone]] < now:
+            alive -= amount[deaths[gone]]
+            gone += 1
+        while item < births.shape[0] and born[births[item]] == now:
+            alive += amount[births[item]]
+            item += 1
+        while gone < deaths.shape[0] and dead[deaths[gone]] <= now:
+            alive -= amount[deaths[gone]]
+            gone += 1
+        peak = max(peak, alive)
+    return peak

@@ -1,6 +1,6 @@
 """Measured attention kernels, row by row; see `perfmodel.measured.kind` for the rest.
 
-Rows of serving frameworks are replayed graphs (see `perfmodel.compute.attention_calls`);
+Rows of serving frameworks are replayed graphs (see `perfmodel.compute.attention`);
 others are loops around one kernel. The constants of the profiles follow the reference
 framework: SGLang with the attention library of the device's generation
 (``framework == "sglang"``), TensorRT-LLM where that is missing. Other frameworks run the
@@ -27,11 +27,17 @@ import numpy as np
 
 from perfmodel.base.precisions import ATTENTION_PRECISIONS, OPERAND_BYTES
 from perfmodel.base.regimes import regime_name
-from perfmodel.compute.attention import ATTENTION_BOUNDS, AttentionTimes, attention_times
-from perfmodel.compute.attention_calls import SERVING, Call, replayed_times, small_kernels
+from perfmodel.compute.attention import (
+    ATTENTION_BOUNDS,
+    SERVING,
+    AttentionTimes,
+    Call,
+    attention_times,
+    replayed_times,
+    small_kernels,
+)
 from perfmodel.compute.attention_device import generation_slowdown
-from perfmodel.compute.sparse_attention import sparse_attention_times
-from perfmodel.compute.sparse_keys import sparse_keys
+from perfmodel.compute.sparse_attention import sparse_attention_times, sparse_keys
 from perfmodel.hwprofiles import Hardware
 from perfmodel.measured.kind import (
     Case,
@@ -46,7 +52,7 @@ from perfmodel.measured.kind import (
 from perfmodel.measured.rows import TRUTH, MeasuredRow, Skip
 
 PHASES = {"fwd": "attention", "bwd": "attention_backward", "decode": "decode"}
-"""Phase of a table -> kernel class of `perfmodel.base.regimes`."""
+"""Phase, or pass, of a table -> kernel class of `perfmodel.base.regimes`."""
 
 COUNTS = ("batch", "heads", "kv_heads", "d_qk", "d_v", "q_len", "kv_len")
 
@@ -362,9 +368,6 @@ LATENT = replace(
 PASSES = {"fwd": "forward", "bwd": "backward", "decode": "decode"}
 """Pass of a table -> phase of `sparse_attention_times`."""
 
-CLASSES = {"fwd": "attention", "bwd": "attention_backward", "decode": "decode"}
-"""Pass of a table -> kernel class of `perfmodel.base.regimes`."""
-
 SPARSE_COUNTS = ("heads", "seq", "mbs", "index_topk", "head_dim", "window")
 
 HEAD_DIM, WINDOW = 512, 128
@@ -405,7 +408,7 @@ def sparse_derived(row: MeasuredRow) -> dict[str, str]:
         compression=sizes["compression"],
     )
     quantity = 4.0 * float(keys.pairs) * sizes["heads"] * sizes["head_dim_qk"] * sizes["batch"]
-    return {"regime": regime_name(CLASSES.get(row.lower("pass"), "attention"), quantity)}
+    return {"regime": regime_name(PHASES.get(row.lower("pass"), "attention"), quantity)}
 
 
 def sparse_together(rows: Sequence[MeasuredRow]) -> list[dict[str, str]]:

@@ -31,6 +31,8 @@ import numpy as np
 from perfmodel.base.collectives import ALGORITHMS, COLLECTIVES, PROTOCOLS
 from perfmodel.base.errors import did_you_mean
 from perfmodel.base.regimes import regime_name
+from perfmodel.compute.collectives import collective_choices
+from perfmodel.compute.expert_exchange import COMPUTE_UNITS, PHASES, moe_exchange_times
 from perfmodel.hwprofiles import Hardware, list_aliases, list_hardware
 from perfmodel.measured.kind import (
     Case,
@@ -42,8 +44,6 @@ from perfmodel.measured.kind import (
 )
 from perfmodel.measured.nccl_tests import COLLECTIVE_OF, NcclTest, is_nccl_tests, read_nccl_tests
 from perfmodel.measured.rows import MeasuredRow, Skip
-from perfmodel.network.collectives import collective_choices
-from perfmodel.network.expert_exchange import COMPUTE_UNITS, PHASES, moe_exchange_times
 from perfmodel.serving.communication import all_reduce_times
 from perfmodel.software.engine import load_engine
 from perfmodel.sweeps.collective_grids import bus_factor, strides

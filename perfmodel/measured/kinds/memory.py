@@ -19,7 +19,7 @@ from perfmodel.measured.kinds.training import Case, TrainingKind
 from perfmodel.measured.rows import MeasuredRow, Outcome, Skip, meaning, words
 from perfmodel.model.presets import find_preset, load_model
 from perfmodel.strategy.enumerate import strategies_from_rows
-from perfmodel.training.stage_memory import all_stage_memories
+from perfmodel.training.stages import all_stage_memories
 
 if TYPE_CHECKING:
     from perfmodel.measured.rows import ComparedRow

@@ -30,7 +30,7 @@ from perfmodel.compute.grouped_gemm import (
     pack_loads,
 )
 from perfmodel.compute.moe import DRAWS, MOE_BOUNDS, MoeTimes, moe_layer_times
-from perfmodel.compute.routing import assign, parse_routing, rank_loads
+from perfmodel.compute.routing import assign, rank_loads
 from perfmodel.hwprofiles import Hardware
 from perfmodel.measured.kind import (
     Case,
@@ -41,6 +41,7 @@ from perfmodel.measured.kind import (
     stated,
 )
 from perfmodel.measured.rows import MeasuredRow, Skip
+from perfmodel.model.routing import parse_routing
 
 WHOLE = ("num_tokens", "hidden", "inter", "topk", "experts", "moe_tp", "moe_ep", "groups",
          "m_per_group", "n", "k")  # fmt: skip

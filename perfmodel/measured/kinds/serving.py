@@ -32,13 +32,12 @@ from perfmodel.measured.serving_rows import (
     measured_value,
 )
 from perfmodel.serving.enumerate import deployments_from_rows
-from perfmodel.serving.fields import LOAD_FIELD_BY_NAME
-from perfmodel.serving.grid import DeploymentGrid, LoadGrid
+from perfmodel.serving.grid import RATE_ABOVE_CAPACITY, STATUS_REASONS, DeploymentGrid, LoadGrid
 from perfmodel.serving.memory import deployment_memory
 from perfmodel.serving.pass_table import pass_tables
 from perfmodel.serving.project import Points, deployment_columns, project_points
-from perfmodel.serving.rules import RATE_ABOVE_CAPACITY, STATUS_REASONS
 from perfmodel.strategy.grid import columns_from_rows
+from perfmodel.strategy.served_fields import LOAD_FIELD_BY_NAME
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -62,7 +61,7 @@ def project_batches(grid: DeploymentGrid, loads: LoadGrid, hardware: Hardware) -
         output tokens per second: b·O / (T1 + (O - 1)·T2) for b answers of O tokens.
     """
     from perfmodel.kernels.plain import plain
-    from perfmodel.kernels.serving.phases import close_phase
+    from perfmodel.kernels.serving.steady import close_phase
     from perfmodel.kernels.serving.tables import ROWS
     from perfmodel.kernels.work import kernel_work
 

@@ -18,6 +18,7 @@ import numpy as np
 from perfmodel.base.errors import did_you_mean
 from perfmodel.base.precisions import OPERAND_BYTES, STREAM_PRECISIONS
 from perfmodel.base.regimes import regime_name
+from perfmodel.compute.stream import QUANTISATIONS, quantise, quantise_unfused
 from perfmodel.compute.stream_catalogue import (
     ELEMENTWISE,
     StreamWork,
@@ -26,7 +27,6 @@ from perfmodel.compute.stream_catalogue import (
     norm,
     softmax,
 )
-from perfmodel.compute.stream_quantise import QUANTISATIONS, quantise, quantise_unfused
 from perfmodel.hwprofiles import Hardware
 from perfmodel.measured.kind import (
     Case,

@@ -42,7 +42,8 @@ from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import list_models, load_model
 from perfmodel.software.facts import Run
 from perfmodel.software.framework import Framework
-from perfmodel.strategy.rules import PRECISION_UNSUPPORTED, STATUS_REASONS, VALID
+from perfmodel.strategy.grid import VALID
+from perfmodel.strategy.rules import PRECISION_UNSUPPORTED, STATUS_REASONS
 from perfmodel.training.memory import waiting_share
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -13,29 +13,13 @@ from perfmodel.base.columns import Floats
 from perfmodel.base.figures import LETTER, SMALL
 from perfmodel.base.table import Table
 from perfmodel.base.units import GIB
+from perfmodel.report.kinds import SHOWN
 from perfmodel.report.plots.marks import Axis, Text
 from perfmodel.store.results import as_table
 from perfmodel.store.subject import subject_of
 from perfmodel.wafer.result_subject import SUBJECT as WAFER
 
-WORDS = {
-    "tokens_per_second_per_device": ("throughput", "tokens/s/device"),
-    "total_tokens_per_second_per_device": ("throughput with prompts", "tokens/s/device"),
-    "tokens_per_second_per_user": ("speed of one user", "tokens/s"),
-    "mesh_tokens_per_second": ("throughput of the mesh", "tokens/s"),
-    "tokens_per_second": ("throughput", "tokens/s"),
-    "request_rate": ("finished requests", "1/s"),
-    "arrival_rate": ("arriving requests", "1/s"),
-    "cost_per_token": ("cost", "USD per million tokens"),
-    "energy_per_token": ("energy", "J/token"),
-    "memory_total": ("memory per device", ""),
-    "memory_high": ("memory per device, 90th percentile", ""),
-    "time_to_first_token": ("time to first token", ""),
-    "time_per_output_token": ("time per output token", ""),
-    "model_flops_utilization": ("model FLOP utilization", ""),
-    "hardware_flops_utilization": ("hardware FLOP utilization", ""),
-    "flops_per_second": ("achieved rate", ""),
-}
+WORDS: Mapping[str, tuple[str, str]] = SHOWN["axes"]
 """Words and unit of variables where their name and units do not say it best."""
 SHARES = ("utilization", "goodput", "efficiency", "share", "padding", "error", "elasticity")
 """Dimensionless variables with these in their names are shown in per cent."""

@@ -1,23 +1,71 @@
-"""Stacked bars: where the time and the memory of strategies go."""
+"""Stacked bars: where the time and the memory of strategies go, part by part."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from perfmodel.base import figures
 from perfmodel.base.errors import DataError
-from perfmodel.base.figures import INK
+from perfmodel.base.figures import BLACK, INK
 from perfmodel.base.table import Table
 from perfmodel.kernels.variables import MEMORY_COMPONENTS, RATE
+from perfmodel.report.kinds import SHOWN
 from perfmodel.report.plots.axes import category_axis, number_axis, short_number
 from perfmodel.report.plots.figure import Plot
 from perfmodel.report.plots.marks import Axis, Bars, Line, Mark, Panel, Paper, Text
 from perfmodel.report.plots.names import full_name, in_common, names_of, picked
-from perfmodel.report.plots.parts import CAPACITY, MEMORY, TIMES, Whole
 from perfmodel.store.results import best_of_each, best_rows, rows
 from perfmodel.store.subject import TRAINING, subject_of
+
+
+class Part(NamedTuple):
+    """A part of a whole: variable, words, colour and hatch."""
+
+    name: str
+    words: str
+    colour: str
+    hatch: str = ""
+
+
+class Whole(NamedTuple):
+    """What parts add up to.
+
+    Attributes
+    ----------
+    name : str
+        The variable; empty where no variable has the sum.
+    words : str
+    parts : tuple of Part
+        In the order in which they are stacked.
+    """
+
+    name: str
+    words: str
+    parts: tuple[Part, ...]
+
+
+def _wholes(what: str) -> Mapping[str, Whole]:
+    """Return what times, or memory, are made of by what results are about."""
+    return {
+        verb: Whole(
+            told.get("name", ""),
+            told["words"],
+            tuple(
+                Part(name, words, getattr(figures, colour.upper()), HATCH if hatched else "")
+                for name, words, colour, *hatched in told["parts"]
+            ),
+        )
+        for verb, told in SHOWN[what].items()
+    }
+
+
+HATCH = "/////"
+TIMES, MEMORY = _wholes("time"), _wholes("memory")
+"""Parts of times, which are those of ``TIME_COMPONENTS``, and of memory: by the verb of results."""
+
 
 Rows = Sequence[Mapping[str, Any]]
 TOP = 6
@@ -157,7 +205,7 @@ def _bands(found: Rows, name: str) -> list[Mark]:
 
 
 SHORT = ("last forward", "first layer backward", "last layer backward", "update")
-"""Of `perfmodel.training.stage_memory.MOMENTS`, as figures have room for."""
+"""Of `perfmodel.training.stages.MOMENTS`, as figures have room for."""
 
 
 def memory_plot(
@@ -195,7 +243,7 @@ def _of_stages(
     DataError
         As of `picked`.
     """
-    from perfmodel.training.stage_memory import stage_memories
+    from perfmodel.training.stages import stage_memories
 
     row, problem, said = picked(table, pick, by, where, everything)
     found = stage_memories(*problem)
@@ -220,5 +268,5 @@ def _capacity(limits: Sequence[float | None]) -> list[Mark]:
     same = {limit for _, limit in known}
     if len(same) == 1 and len(known) == len(limits):
         (limit,) = same
-        return [Line([limit] * 2, [-0.5, len(limits) - 0.5], CAPACITY, "capacity")]
-    return [Line([limit] * 2, [at - 0.45, at + 0.45], CAPACITY, "capacity") for at, limit in known]
+        return [Line([limit] * 2, [-0.5, len(limits) - 0.5], BLACK, "capacity")]
+    return [Line([limit] * 2, [at - 0.45, at + 0.45], BLACK, "capacity") for at, limit in known]

@@ -46,12 +46,12 @@ KINDS: Mapping[str, Kind] = {
     "pareto": Kind(f"{_HERE}.pareto:pareto_plot", ("x", "y", "group", "band", "log", *ROWS)),
     "breakdown": Kind(f"{_HERE}.bars:breakdown_plot", ("top", "by", "each", "band", *ROWS)),
     "memory": Kind(f"{_HERE}.bars:memory_plot", ("top", "each", "stages", *PICK)),
-    "heatmap": Kind(f"{_HERE}.heatmap:heatmap_plot", ("x", "y", "value", "log", *ROWS)),
-    "scaling": Kind(f"{_HERE}.scaling:scaling_plot", ROWS),
+    "heatmap": Kind(f"{_HERE}.pareto:heatmap_plot", ("x", "y", "value", "log", *ROWS)),
+    "scaling": Kind(f"{_HERE}.pareto:scaling_plot", ROWS),
     "roofline": Kind(
         f"{_HERE}.roofline:roofline_plot", ("hardware", *PICK), f"{_HERE}.kinds:open_operations"
     ),
-    "pipeline": Kind(f"{_HERE}.pipeline:pipeline_plot", PICK),
+    "pipeline": Kind("perfmodel.report.timelines.pipeline:pipeline_plot", PICK),
     "sensitivity": Kind(
         f"{_HERE}.sensitivity:sensitivity_plot", ("top",), f"{_HERE}.sensitivity:read_sensitivity"
     ),

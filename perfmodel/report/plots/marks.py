@@ -1,6 +1,6 @@
 """What figures consist of before anything draws them: panels with axes and marks, in SI units.
 
-`draw_matplotlib` draws them for papers, ``page/figure.js`` for pages, of the same description.
+`figure.draw` draws them for papers, ``page/figure.js`` for pages, of the same description.
 """
 
 from __future__ import annotations

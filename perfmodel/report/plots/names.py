@@ -9,35 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.analysis.recalled import RecalledStrategy, recalled_strategy
 from perfmodel.base.errors import DataError
 from perfmodel.base.figures import GREY, MARKERS, PALETTE
 from perfmodel.base.table import Table
-from perfmodel.store.recalled import RecalledStrategy, recalled_strategy
+from perfmodel.report.kinds import SHOWN
 from perfmodel.store.results import best_rows, column, rows
 from perfmodel.store.subject import SERVING, TRAINING, Subject, subject_of
 
-SHORT = {
-    "tensor_parallel": "TP",
-    "context_parallel": "CP",
-    "pipeline_parallel": "PP",
-    "virtual_pipeline": "VP",
-    "data_parallel": "DP",
-    "expert_parallel": "EP",
-    "expert_tensor_parallel": "ETP",
-    "attention_data_parallel": "ADP",
-    "zero_stage": "ZeRO-",
-    "micro_batch_size": "micro-batch ",
-    "global_batch_size": "batch ",
-    "sequence_length": "length ",
-    "recompute": "recompute ",
-    "pipeline_schedule": "",
-    "precision": "",
-    "input_length": "in ",
-    "output_length": "out ",
-    "concurrency": "users ",
-    "grid_rows": "rows ",
-    "grid_columns": "columns ",
-}
+SHORT: Mapping[str, str] = SHOWN["fields"]
 ALWAYS = ("tensor_parallel", "pipeline_parallel")
 SILENT = ("context_parallel", "virtual_pipeline", "expert_parallel", "attention_data_parallel")
 """Degrees that are named where they are not 1."""

@@ -1,20 +1,42 @@
-"""Two variables against each other, and what no other strategy beats in both."""
+"""Sweeps as a whole: what nothing beats in two variables, the best in cells, and scaling."""
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError
+from perfmodel.base.figures import GREY, MARKERS, PALETTE
 from perfmodel.base.table import Table
 from perfmodel.kernels.variables import RATE
-from perfmodel.report.plots.axes import Wanted, inner_size, placed, variable_axis
+from perfmodel.report.plots.axes import (
+    Wanted,
+    category_axis,
+    field_words,
+    inner_size,
+    number_axis,
+    placed,
+    short_number,
+    text_size,
+    variable_axis,
+)
 from perfmodel.report.plots.figure import Plot
-from perfmodel.report.plots.marks import Line, Panel, Paper, Points
+from perfmodel.report.plots.marks import Axis, Cells, Line, Panel, Paper, Points
 from perfmodel.report.plots.names import full_name, groups_of
-from perfmodel.store.results import LARGER_IS_BETTER, column, front_among, rows, select
+from perfmodel.store.results import (
+    GROUPS,
+    LARGER_IS_BETTER,
+    column,
+    front_among,
+    rows,
+    scaling,
+    select,
+    shape_of,
+)
 from perfmodel.store.subject import SERVING, TRAINING, subject_of
 from perfmodel.wafer.result_subject import SUBJECT as WAFER
 
@@ -178,3 +200,227 @@ UTILIZATIONS = (
     "hardware_flops_utilization",
 )
 """What is the inverse of the step's time."""
+
+
+MAPPED = {
+    TRAINING.verb: ("tensor_parallel", "pipeline_parallel"),
+    SERVING.verb: ("concurrency", "tensor_parallel"),
+    WAFER.verb: ("grid_columns", "context"),
+}
+MOST = 40
+"""Values of a field that can be told apart."""
+TOO_LARGE = "does not fit"
+HATCHED = "impossible, or not in the sweep"
+
+
+def heatmap_plot(
+    table: Table,
+    *,
+    x: str | None = None,
+    y: str | None = None,
+    value: str | None = None,
+    where: str | None = None,
+    everything: bool = False,
+    log: bool = False,
+    paper: Paper,
+) -> Plot:
+    """Describe the figure; options as of `perfmodel.plot`."""
+    subject = subject_of(table)
+    default = MAPPED[subject.verb]
+    names = [subject.aliases.get(it, it) for it in (x or default[0], y or default[1])]
+    value = subject.aliases.get(value or RATE, value or RATE)
+    columns = [column(table, name) for name in names]
+    numbers = column(table, value)
+    if numbers.dtype.kind not in "fiub":
+        raise DataError(f"'{value}' is not a number and has no colour")
+    possible = select(table, where, fitting=False)
+    chosen = possible if everything else select(table, where)
+    known = [_values(every, name) for every, name in zip(columns, names, strict=True)]
+    reverse = value not in LARGER_IS_BETTER
+    best = _best(numbers, columns, known, chosen, reverse)
+    if not np.isfinite(best).any():
+        raise DataError("nothing to draw: no strategy is possible, fits and passes the filter")
+    there = np.isfinite(_best(numbers, columns, known, possible, reverse))
+    scale = variable_axis(table, value, best, margin=0.0, log=log)
+    paper_height = _height(paper, known)
+    hatched = [(row, at) for row, at in np.argwhere(~there).tolist()]
+    texts = _texts(best, there, scale.factor, paper, paper_height)
+    cells = Cells(
+        best.tolist(),
+        texts,
+        tuple(hatched),
+        scale,
+        reverse,
+        HATCHED if hatched else "",
+    )
+    x_axis, y_axis = (
+        category_axis(
+            name, [_tick(it) for it in values], label=field_words(table, name), down=False
+        )
+        for name, values in zip(names, known, strict=True)
+    )
+    others = math.prod(shape_of(table))
+    notes = [f"best {field_words(table, value)} of {chosen.size:,} of {others:,} strategies"]
+    if (there & ~np.isfinite(best)).any():
+        notes.append("–: possible, does not fit")
+    panel = Panel(x_axis, y_axis, (cells,))
+    return Plot("heatmap", (panel,), paper.width, paper_height, notes=tuple(notes))
+
+
+def _values(every: NDArray[Any], name: str) -> list[Any]:
+    known: list[Any] = np.unique(every).tolist()
+    if len(known) > MOST:
+        raise DataError(f"'{name}' has {len(known):,} values; at most {MOST} can be told apart")
+    return known
+
+
+def _best(
+    numbers: NDArray[Any],
+    columns: list[NDArray[Any]],
+    known: list[list[Any]],
+    chosen: NDArray[np.intp],
+    smallest: bool,
+) -> NDArray[np.float64]:
+    """Return the best of chosen numbers by values of y and x, NaN where there is none."""
+    at = [np.searchsorted(it, every[chosen]) for it, every in zip(known, columns, strict=True)]
+    sign = 1.0 if smallest else -1.0
+    found = np.full((len(known[1]), len(known[0])), math.inf)
+    values = sign * numbers[chosen].astype(float)
+    np.fmin.at(found, (at[1], at[0]), values)
+    return np.where(np.isfinite(found), sign * found, math.nan)
+
+
+def _height(paper: Paper, known: list[list[Any]]) -> float:
+    """Return a height with which cells are about half as high as they are wide, or square."""
+    across, up = (len(it) for it in known)
+    cell = (paper.width - 1.3) / across
+    return round(min(max(0.85 + up * min(max(cell * 0.62, 0.2), 0.45), 1.4), 1.3 * paper.width), 3)
+
+
+def _texts(
+    best: NDArray[np.float64], there: NDArray[np.bool_], factor: float, paper: Paper, height: float
+) -> list[list[str]]:
+    """Return what stands in the cells: as many digits as have room, or nothing."""
+    wide, high = inner_size(paper.width - 0.55, height)
+    room = wide / best.shape[1], high / best.shape[0]
+    for write in (short_number, _whole_number):
+        texts = [
+            [
+                write(it, factor) if math.isfinite(it) else "–" * bool(ok)
+                for it, ok in zip(*line, strict=True)
+            ]
+            for line in zip(best.tolist(), there.tolist(), strict=True)
+        ]
+        sizes = [text_size(it) for line in texts for it in line if it]
+        if all(size[0] < 0.92 * room[0] and size[1] < 1.1 * room[1] for size in sizes):
+            return texts
+    return [["–" if it == "–" else "" for it in line] for line in texts]
+
+
+def _whole_number(value: float, factor: float) -> str:
+    return f"{value / factor:.0f}" if abs(value) >= 9.5 * factor else f"{value / factor:.1g}"
+
+
+def _tick(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+HEIGHTS = (0.62, 0.38)
+"""Of the figure's height: throughput and efficiency."""
+NAMED = (
+    "tensor_parallel",
+    "context_parallel",
+    "pipeline_parallel",
+    "expert_parallel",
+    "zero_stage",
+)
+
+
+def scaling_plot(
+    table: Table, *, where: str | None = None, everything: bool = False, paper: Paper
+) -> Plot:
+    """Describe the figure; options as of `perfmodel.plot`."""
+    weak = table.attrs.get("scaling") == "weak"
+    rows = scaling(table, where=where, fitting=not everything)
+    batch = "batch per device" if weak else "global_batch_size"
+    curves: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        row["batch per device"] = row["global_batch_size"] / row["devices"]
+        curves.setdefault(tuple(row.get(name) for name in (*GROUPS, batch)), []).append(row)
+    if all(len(own) < 2 for own in curves.values()):
+        raise DataError(
+            "scaling needs several numbers of devices, as of "
+            "'perfmodel sweep --devices 256,512,1024'"
+        )
+    if len(curves) > len(PALETTE):
+        raise DataError(f"{len(curves)} curves could not be told apart; choose some with --where")
+    counts = sorted({row["devices"] for row in rows})
+    base = number_axis("devices", "1", counts, log=True, margin=0.08)
+    bare = Axis("devices", "", "", 1.0, "log", base.low, base.high, _ticks(counts, blank=True))
+    across = Axis("devices", "devices", "", 1.0, "log", base.low, base.high, _ticks(counts))
+    total = number_axis(
+        "tokens_per_second",
+        "1/s",
+        [row["tokens_per_second"] for row in rows],
+        log=True,
+        margin=0.08,
+    )
+    share = number_axis(
+        "scaling_efficiency", "1", [0.0, 1.0, *(row["scaling_efficiency"] for row in rows)],
+        zero=True, label="efficiency", wanted=3,
+    )  # fmt: skip
+    above: list[Any] = []
+    below: list[Any] = [Line([base.low, base.high], [1.0, 1.0], GREY, dashed=True, width=0.7)]
+    wanted, dots = [], []
+    names = [
+        name
+        for name in (*GROUPS, batch)
+        if len({str(own[0].get(name)) for own in curves.values()}) > 1
+    ]
+    for number, own in enumerate(curves.values()):
+        colour, marker = PALETTE[number], MARKERS[number]
+        label = full_name(own[0], names)
+        x, y = [row["devices"] for row in own], [row["tokens_per_second"] for row in own]
+        ideal = [own[0][RATE] * count for count in x]
+        above.append(Line(x, ideal, GREY, "ideal", dashed=True, width=0.7))
+        texts = [full_name(row, NAMED) for row in own]
+        above += [
+            Line(x, y, colour),
+            Points(x, y, colour, label, marker, 4.0, texts=texts, keyed=False),
+        ]
+        efficiency = [row["scaling_efficiency"] for row in own]
+        below += [
+            Line(x, efficiency, colour),
+            Points(x, efficiency, colour, label, marker, 4.0, keyed=False),
+        ]
+        points = list(zip(x, y, strict=True))
+        dots += points
+        for a, b in pairwise(points):  # the lines between them
+            dots += zip(
+                np.geomspace(a[0], b[0], 9).tolist(),
+                np.geomspace(a[1], b[1], 9).tolist(),
+                strict=True,
+            )
+        if label:
+            wanted.append(Wanted(label, colour, points[::-1]))
+    height = paper.height(0.95)
+    size = inner_size(paper.width, height * HEIGHTS[0])
+    words = placed(wanted, across, total, size, dots)
+    panels = (
+        Panel(bare, total, (*above, *words), HEIGHTS[0]),
+        Panel(across, share, tuple(below), HEIGHTS[1]),
+    )
+    notes = [
+        "best strategy on every number of devices",
+        "weak scaling" if weak else "strong scaling",
+    ]
+    facts = {"subject": TRAINING.verb, "curves": len(curves)}
+    return Plot("scaling", panels, paper.width, height, notes=tuple(notes), facts=facts)
+
+
+def _ticks(counts: list[int], blank: bool = False) -> tuple[tuple[float, str], ...]:
+    """Return a tick per number of devices, or for every second or third of many."""
+    every = -(-len(counts) // 7)
+    return tuple((float(it), "" if blank else f"{it:,}") for it in counts[::every])

@@ -24,8 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from perfmodel.base.errors import PerfModelError, one_line
 from perfmodel.launch.software import MODULES
 from perfmodel.report.page_text import page_html
-from perfmodel.report.server.answer import Answer, answer_json
-from perfmodel.report.server.desk import Desk, Superseded
+from perfmodel.report.server.answer import Answer, Desk, Superseded, answer_json
 from perfmodel.report.server.question import (
     DEFAULTS,
     ControlError,

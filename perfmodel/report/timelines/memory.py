@@ -17,10 +17,10 @@ from perfmodel.kernels.pipeline.actions import FORWARD
 from perfmodel.kernels.variables import MEMORY_COMPONENTS
 from perfmodel.report.timelines.schedule import Closed, Schedule, own_actions
 from perfmodel.training.scheduled import chunks_of
-from perfmodel.training.stage_memory import StageMemory, memories_of
+from perfmodel.training.stages import StageMemory, memories_of
 
 LOSS, FIRST_BACKWARD, LAST_BACKWARD, UPDATE = range(4)
-"""Moments, as `perfmodel.training.stage_memory.MOMENTS` has them."""
+"""Moments, as `perfmodel.training.stages.MOMENTS` has them."""
 ACTIVATIONS = MEMORY_COMPONENTS.index("memory_activations")
 LOST = MEMORY_COMPONENTS.index("memory_fragmentation")
 

@@ -1,19 +1,22 @@
-"""The passes of a pipeline: alone as tracks, those of a whole step as columns and as bars."""
+"""The passes of a pipeline over its stages: those of a whole step on a page, alone as a figure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from perfmodel.base.errors import PerfModelError
+from perfmodel.base.errors import DataError, PerfModelError
+from perfmodel.base.figures import BLUE, GREEN, ORANGE, PALE, SKY
 from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.base.table import Table
+from perfmodel.kernels.variables import RATE
 from perfmodel.report.packing import codes, packed
-from perfmodel.report.plots.axes import category_axis
-from perfmodel.report.plots.marks import described_axis
+from perfmodel.report.plots.axes import category_axis, inner_size, number_axis, text_size
+from perfmodel.report.plots.figure import Plot
+from perfmodel.report.plots.marks import Bars, Panel, Paper, described_axis
+from perfmodel.report.plots.names import picked
 from perfmodel.report.timelines.step import (
     BUBBLE,
     COMPUTE_TIMES,
@@ -21,13 +24,11 @@ from perfmodel.report.timelines.step import (
     HOST,
     OFFLOAD,
     OPTIMIZER,
-    PASSES,
     PIPELINE,
     StepTimeline,
     step_timeline,
 )
-from perfmodel.training.timeline import PipelineTimeline
-from perfmodel.workloads.formats.perfetto import Counter, Track
+from perfmodel.training.stages import PASSES
 
 NO_PASS = -1
 """Micro-batch and chunk of what is no pass."""
@@ -49,38 +50,6 @@ COLOURS = {
 """What pages draw, in the colours of their theme; bubbles stay free."""
 PALER = 0.55
 """By how much the last of many chunks is paler than the first."""
-
-
-def pipeline_tracks(found: PipelineTimeline) -> Iterator[Track | Counter]:
-    """Yield the tracks of every stage of a pipeline.
-
-    Parameters
-    ----------
-    found : PipelineTimeline
-        Of `perfmodel.training.timeline.pipeline_timeline`.
-    """
-    order, timeline = found.pipeline.order, found.timeline
-    for stage, (first, behind) in enumerate(pairwise(order.first.tolist())):
-        own = slice(first, behind)
-        process, start, end = f"stage {stage}", timeline.start[own], timeline.end[own]
-        chunks = np.flatnonzero(order.rank_of == stage).searchsorted(order.stage[own])
-        named = zip(order.kind[own].tolist(), order.micro_batch[own].tolist(), strict=True)
-        yield Track(
-            process,
-            "passes",
-            [f"{PASSES[kind]} {micro_batch}" for kind, micro_batch in named],
-            start,
-            end - start,
-            "pass",
-            {"micro-batch": order.micro_batch[own], "chunk": chunks},
-        )
-        begin = np.concatenate(([0.0], end))
-        waits = np.concatenate((start, [found.makespan])) - begin
-        idle = np.flatnonzero(waits > 4.0 * np.spacing(found.makespan))
-        if idle.size:
-            names = ["waits or sends"] * idle.size
-            yield Track(process, "between passes", names, begin[idle], waits[idle], "wait")
-        yield Counter(process, "kept [B]", found.kept_from[own], {"kept": found.kept[own]})
 
 
 def pipeline_picture(step: StepTimeline) -> dict[str, Any]:
@@ -147,7 +116,7 @@ def drawn_pipeline(table: Table, row: Mapping[str, Any]) -> dict[str, Any] | Non
         every stage [s]; or ``without``, why there is none. None where the results do not say what
         was swept.
     """
-    from perfmodel.store.recalled import recalled_strategy
+    from perfmodel.analysis.recalled import recalled_strategy
 
     stages = int(row["pipeline_parallel"])
     batches = int(row["global_batch_size"]) // int(row["data_parallel"] * row["micro_batch_size"])
@@ -204,3 +173,94 @@ def _bars(found: Mapping[str, Any]) -> list[dict[str, Any]]:
                 mark["texts"] = packed(codes(found["micro_batch"][own] + 1))
             marks.append(mark)
     return marks
+
+
+MOST_DRAWN = 20_000
+"""Passes of a figure: those of more would be narrower than anything that prints."""
+EDGED = 1.6
+"""Width from which passes have an edge [pt]."""
+KINDS = (("forward", SKY), ("backward", BLUE), ("input gradient", BLUE), ("weight gradient", GREEN))
+"""By kind of `perfmodel.kernels.pipeline.actions`."""
+RECOMPUTED = ("recompute", ORANGE)
+
+
+def pipeline_plot(
+    table: Table,
+    *,
+    pick: int = 1,
+    by: str = RATE,
+    where: str | None = None,
+    everything: bool = False,
+    paper: Paper,
+) -> Plot:
+    """Describe the figure; options as of `perfmodel.plot`."""
+    from perfmodel.kernels.pipeline.actions import BACKWARD, INPUT
+    from perfmodel.training.project import framework_of_run
+    from perfmodel.training.stages import pipeline_timeline
+
+    row, problem, said = picked(table, pick, by, where, everything)
+    model, grid, hardware, framework = problem
+    found = pipeline_timeline(
+        model, grid, hardware, framework_of_run(framework, model, hardware, grid)
+    )
+    order, timeline = found.pipeline.order, found.timeline
+    if order.kind.size > MOST_DRAWN:
+        raise DataError(
+            f"{order.kind.size:,} passes could not be read; at most {MOST_DRAWN:,}: "
+            "choose a strategy with fewer micro-batches (--where, --pick)"
+        )
+    stages = len(found.stages)
+    rank = np.repeat(np.arange(stages), np.diff(order.first))
+    again = np.where(np.isin(order.kind, (BACKWARD, INPUT)), found.recompute[order.stage], 0.0)
+    begin, end = timeline.start + again, timeline.end
+    axis = number_axis("time", "s", [0.0, found.makespan], zero=True, margin=0.01)
+    height = round(0.62 + 0.13 + stages * min(max(1.6 / stages, 0.16), 0.3), 3)
+    wide, high = inner_size(paper.width, height)
+    point = found.makespan / wide  # [s] of 1/72 in
+    chunked = int(row["virtual_pipeline"]) > 1
+    marks: list[Any] = [
+        Bars(
+            list(range(stages)), [0.0] * stages, [found.makespan] * stages, PALE,
+            "bubble and sends", height=0.86, edge=False,
+        )
+    ]  # fmt: skip
+    for kind, (label, colour) in enumerate(KINDS):
+        own = np.flatnonzero(order.kind == kind)
+        if not own.size:
+            continue
+        length = end[own] - begin[own]
+        edge = bool(np.median(length) > EDGED * point)
+        texts = _numbers(order.micro_batch[own], length / point, 0.86 * high / stages)
+        marks.append(
+            Bars(
+                rank[own].tolist(), begin[own].tolist(), length.tolist(), colour, label,
+                height=0.86, edge=edge, texts=texts,
+            )
+        )  # fmt: skip
+        redo = own[again[own] > 0.0]
+        if redo.size:
+            marks.append(
+                Bars(
+                    rank[redo].tolist(), timeline.start[redo].tolist(), again[redo].tolist(),
+                    RECOMPUTED[1], RECOMPUTED[0], height=0.86, edge=edge,
+                )
+            )  # fmt: skip
+    names = [str(stage) for stage in range(stages)]
+    every = -(-stages // 16)
+    names = [name if at % every == 0 else "" for at, name in enumerate(names)]
+    panel = Panel(axis, category_axis("stage", names, label="stage"), tuple(marks))
+    title = SCHEDULE_FACTS[str(row["pipeline_schedule"])].title
+    idle = sum(it.waiting for it in found.stages) / stages / found.makespan
+    notes = [said, f"{title}; {idle:.1%} of the time stages wait"]
+    if any(text for mark in marks for text in mark.texts):
+        notes.append("numbers: micro-batches" + (", of all chunks" if chunked else ""))
+    facts = {"makespan": found.makespan, "passes": int(order.kind.size), "waiting_share": idle}
+    return Plot("pipeline", (panel,), paper.width, height, notes=tuple(notes), facts=facts)
+
+
+def _numbers(micro_batches: Any, widths: Any, high: float) -> list[str]:
+    """Return the numbers that stand in passes; none where the widest has no room for them."""
+    texts = [str(int(it) + 1) for it in micro_batches]
+    if not texts or text_size(max(texts, key=len))[0] > widths.min() or high < text_size("1")[1]:
+        return []
+    return texts

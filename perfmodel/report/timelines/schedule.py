@@ -30,17 +30,12 @@ from perfmodel.kernels.variables import STEP_VARIABLES, TIME_COMPONENTS
 from perfmodel.model.build import ModelSpec
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.grid import StrategyGrid, batches_of
-from perfmodel.strategy.pipelines import Pipeline, named_pipeline
+from perfmodel.strategy.pipelines import Pipeline
 from perfmodel.training.best_layout import BEST, best_splits
-from perfmodel.training.project import (
-    Share,
-    Workload,
-    add_waits,
-    framework_of_run,
-    placement_of,
-    shares_of,
-)
-from perfmodel.training.scheduled import chunks_of, groups_of, sends_are_hidden
+from perfmodel.training.project import Share, add_waits, framework_of_run, shares_of
+from perfmodel.training.scheduled import chunks_of, sends_are_hidden
+from perfmodel.training.stages import pipeline_of
+from perfmodel.training.workload import Workload, placement_of
 from perfmodel.workloads.export.program import GRADIENTS, ProgramStep, pass_program
 from perfmodel.workloads.export.stage import PHASE_NAMES, host_share
 from perfmodel.workloads.export.types import ProjectedPart, component_of
@@ -58,19 +53,9 @@ operation."""
 
 COMPONENT = {name: code for code, name in enumerate(TIME_COMPONENTS)}
 WORDS = {
-    "forward_time": "forward",
-    "backward_time": "backward",
-    "recompute_time": "recompute",
-    "optimizer_time": "optimizer",
-    "host_time": "host",
-    "tensor_parallel_exposed": "tensor parallel",
-    "context_parallel_exposed": "context parallel",
-    "expert_parallel_exposed": "expert parallel",
-    "pipeline_exposed": "pipeline",
-    "data_parallel_exposed": "data parallel",
-    "offload_exposed": "offload",
-    "pipeline_bubble": "bubble",
-}
+    name: name.removesuffix("_time").removesuffix("_exposed").replace("_", " ")
+    for name in TIME_COMPONENTS
+} | {"pipeline_bubble": "bubble"}
 """What components of the step are called on a timeline."""
 
 
@@ -242,7 +227,7 @@ def closed_step(
             asked = map(plain, (share.stages, share.settings, share.network))
             strategy, count = plain(share.work.strategies[0]), int(batches_of(grid)[0])
             stage_copies(strategy, count, *asked, copies)
-    pipeline = _pipeline(grid)
+    pipeline = pipeline_of(grid)
     software = framework_of_run(framework, model, hardware, grid)
     split = software.stage_split
     if split == BEST:
@@ -258,21 +243,6 @@ def closed_step(
         copies,
         pipeline,
         model_chunks(model, grid, hardware, software, pipeline.order, split),
-    )
-
-
-def _pipeline(grid: StrategyGrid) -> Pipeline:
-    """Return what every stage of a strategy does; one alone goes back and forth."""
-    if grid.table is not None:
-        return grid.table
-    stages = int(grid["pipeline_parallel"][0])
-    batches = batches_of(grid)
-    return named_pipeline(
-        str(grid.row(0)["pipeline_schedule"]) if stages > 1 else "1f1b",
-        stages,
-        int(batches[0]),
-        int(grid["virtual_pipeline"][0]),
-        int(groups_of(grid.columns, batches)[0]),
     )
 
 

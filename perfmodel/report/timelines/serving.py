@@ -17,18 +17,23 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Floats
 from perfmodel.base.errors import StrategyError
+from perfmodel.base.timelines import Counter, Track, write_timeline
 from perfmodel.kernels.serving.variables import TIME_COMPONENTS
-from perfmodel.serving.grid import DeploymentGrid, LoadGrid
+from perfmodel.serving.grid import (
+    CACHE_BELOW_ONE_REQUEST,
+    CONTEXT_TOO_LONG,
+    STATUS_REASONS,
+    DeploymentGrid,
+    LoadGrid,
+)
 from perfmodel.serving.project import context_too_long, prepare
 from perfmodel.serving.replay import replay_trace
 from perfmodel.serving.requests import RequestTrace
-from perfmodel.serving.rules import CACHE_BELOW_ONE_REQUEST, CONTEXT_TOO_LONG, STATUS_REASONS
-from perfmodel.workloads.formats.perfetto import Counter, Track, write_timeline
 
 if TYPE_CHECKING:
-    from perfmodel.compute.routing import Routing
     from perfmodel.hwprofiles import Hardware
     from perfmodel.kernels.serving.tables import Deployments, PassTables
+    from perfmodel.model.routing import Routing
 
 ENTRIES = 4096
 """Passes of a batch for which there is room at first; those alike in a row are one."""

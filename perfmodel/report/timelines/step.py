@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.analysis.explain import check_one_strategy
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import DataError, StrategyError, did_you_mean
-from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, KINDS, WEIGHT
+from perfmodel.base.timelines import Counter, Track, write_timeline
+from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, KINDS, WEIGHT
 from perfmodel.kernels.variables import MEMORY_COMPONENTS, TIME_COMPONENTS
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
@@ -45,7 +45,8 @@ from perfmodel.report.timelines.schedule import (
 )
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.grid import StrategyGrid
-from perfmodel.workloads.formats.perfetto import Counter, Track, write_timeline
+from perfmodel.strategy.single import check_one_strategy
+from perfmodel.training.stages import passes_track
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -54,13 +55,6 @@ Columns = NDArray[np.float64]
 BUBBLE, PIPELINE = COMPONENT["pipeline_bubble"], COMPONENT["pipeline_exposed"]
 DATA, OFFLOAD = COMPONENT["data_parallel_exposed"], COMPONENT["offload_exposed"]
 OPTIMIZER, HOST = COMPONENT["optimizer_time"], COMPONENT["host_time"]
-PASSES = {
-    FORWARD: "forward",
-    BACKWARD: "backward",
-    INPUT: "backward for the input",
-    WEIGHT: "backward for the weights",
-}
-"""Kinds of passes, as they are called."""
 COMPUTE_TIMES = ("forward_time", "backward_time", "recompute_time", "optimizer_time")
 COMPUTE = tuple(COMPONENT[name] for name in COMPUTE_TIMES)
 MOST_EVENTS = 500_000
@@ -534,19 +528,8 @@ def _stage_tracks(step: StepTimeline, one: StageTimeline) -> Iterator[Track | Co
     slowest = " (slowest)" if one.stage == step.critical else ""
     process = f"stage {one.stage}{slowest}"
     passes, shown = one.passes, one.shown
-    names = [
-        f"{PASSES[kind]} {micro_batch}"
-        for kind, micro_batch in zip(passes.kind.tolist(), passes.micro_batch.tolist(), strict=True)
-    ]
-    yield Track(
-        process,
-        "passes",
-        names,
-        passes.start,
-        passes.duration,
-        "pass",
-        {"micro-batch": passes.micro_batch, "chunk": passes.chunk},
-    )
+    about = passes.kind, passes.micro_batch, passes.chunk
+    yield passes_track(process, passes.start, passes.duration, *about)
     communicates = ~np.isin(shown.component, [*COMPUTE, HOST, BUBBLE])
     threads = {
         "compute": np.isin(shown.component, COMPUTE),

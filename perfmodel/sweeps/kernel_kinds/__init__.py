@@ -1,1 +1,1 @@
-"""Kernels whose grids can be asked for: axes, settings, evaluation; a family in each file."""
+"""Kernels by kind: their axes, their settings, and how grids of them are evaluated."""

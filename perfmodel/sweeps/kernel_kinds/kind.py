@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import DataError, did_you_mean
+from perfmodel.base.precisions import (
+    ATTENTION_PRECISIONS,
+    CACHE_FORMATS,
+    OPERANDS,
+    STREAM_PRECISIONS,
+)
+from perfmodel.compute.recurrence_counts import RECURRENCE_PHASES, RECURRENCES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -167,19 +177,40 @@ def timed_columns(found: object, *more: str) -> dict[str, NDArray[Any]]:
     }
 
 
-COPIES = Setting(
-    "copies",
-    "Calls until the same data come up again, of what a large cache keeps: 1 where a benchmark "
-    "replays one call; 0: they come from memory, as inside a model.",
-    0,
-    least=0,
-    metavar="CALLS",
-)
-RESIDENT = Setting(
-    "resident",
-    "In place of copies: all bytes in use from call to call, other kernels' too, as a small "
-    "model's weights from token to token; 0: not stated.",
-    0.0,
-    least=0.0,
-    metavar="B",
-)
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "operands": OPERANDS,
+    "attention": ATTENTION_PRECISIONS,
+    "stream": STREAM_PRECISIONS,
+    "cache": ("same", *CACHE_FORMATS),
+    "recurrences": RECURRENCES,
+    "recurrence_phases": RECURRENCE_PHASES,
+}
+"""Word for the names that an axis knows -> these names."""
+
+
+@cache
+def _document() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_name("kernels.toml").read_text(encoding="utf-8"))
+
+
+def _row(kernel: str, name: str) -> dict[str, Any]:
+    """Return what the table says of an axis or a setting: its own, or what several have."""
+    document = _document()
+    row = document[kernel].get(name) or document["common"][name]
+    return _row(row["like"], name) if "like" in row else row
+
+
+def kernel_of(name: str, choose: Callable[[Values], Grid]) -> Kernel:
+    """Return a kernel with the axes and settings that ``kernels.toml`` says of it."""
+    table = _document()[name]
+    axes = []
+    for axis in table["axes"]:
+        row = dict(_row(name, axis))
+        choices = row.pop("choices", ())
+        known = CHOICES[choices] if isinstance(choices, str) else tuple(choices)
+        axes.append(GridAxis(axis, choices=known, **row))
+    settings = []
+    for setting in table["settings"]:
+        row = {"default": None, **_row(name, setting)}
+        settings.append(Setting(setting, **{**row, "flags": tuple(row.get("flags", ()))}))
+    return Kernel(name, table["short_help"], tuple(axes), tuple(settings), choose)

@@ -8,18 +8,19 @@ and residual sums are left out: their bytes are those of activations that neighb
 
 from __future__ import annotations
 
+from abc import ABC
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.model.attention import AttentionSpec
-from perfmodel.model.mlp import MlpSpec
-from perfmodel.wafer.cores.setting import CoreSetting, ceiling, key_starts
 from perfmodel.wafer.nodes.rows import OperationRows
+from perfmodel.wafer.setting import CoreSetting, ceiling, key_starts
 from perfmodel.wafer.system import Group
+from perfmodel.wafer.walk import ABSORBED, BY_HEADS, NAIVE, AttentionShape, Walk
 
 # What each node has to do with in a pass: tokens, keys, groups; and what collectives move.
 
@@ -151,7 +152,46 @@ STATISTICS = 8.0
 """Bytes of a query's maximum and sum, fp32, that partial attention is merged by [B]."""
 
 
-class Blocks:
+class Result(NamedTuple):
+    """What an operation makes.
+
+    Attributes
+    ----------
+    needs : tuple of int
+        Operations that make it.
+    tokens : array, shape (nodes, 1) or (nodes, steps)
+        Rows of it on each node.
+    active, held : array
+        Experts of a node that have any rows, and all of them; None: a network that is no expert.
+    """
+
+    needs: tuple[int, ...]
+    tokens: Any
+    active: Any = None
+    held: Any = 1
+
+
+COMPONENTS = {
+    "attn": {
+        "wkva": "wkv_a", "wkvb": "wkv_b", "wkvb1": "wkv_b1", "wkvb2": "wkv_b2", "wqa": "wq_a",
+        "wqb": "wq_b", "absorbattn": "attention", "naiveattn": "attention", "attn": "attention",
+        "ar_sp": "all_reduce_sequence", "ar_tp": "all_reduce_tensor",
+    },
+    "ffn": {"ar": "all_reduce"},
+    "moe_exp": {"gate": "gate_projection"},
+    "moe_shared": {"up": "shared_up", "gate": "shared_gate", "down": "shared_down"},
+    "": {"head": "output"},
+}  # fmt: skip
+"""Words of a walk -> components, where they have other names."""
+PARTS = {"attn": "attention.", "ffn": "mlp.", "moe": "moe.", "": ""}
+KINDS_OF_ATTENTION = {
+    ABSORBED: "latent_attention_absorbed",
+    NAIVE: "latent_attention_naive",
+    BY_HEADS: "attention",
+}
+
+
+class Blocks(Walk[Result], ABC):
     """Adds the blocks of a model to rows.
 
     Parameters
@@ -161,219 +201,113 @@ class Blocks:
     """
 
     def __init__(self, shares: Shares, rows: OperationRows) -> None:
+        super().__init__(shares.setting)
         self.shares = shares
         self.rows = rows
-        self.setting = shares.setting
-        self.hidden = shares.setting.model.hidden_size
 
-    def linear(
-        self,
-        layer: str,
-        component: str,
-        needs: tuple[int, ...],
-        tokens: Any,
-        inner: int,
-        outer: int,
-        groups: int = 1,
+    def component(self, word: str) -> str:
+        """Return the component that a word of the walk stands for."""
+        part, _, more = self.part.partition("_")
+        if part == "attn" and more and word == "wq":
+            word = "wqb"
+        names = COMPONENTS.get(part if part == "attn" else self.part, {})
+        return PARTS[part] + names.get(word, word)
+
+    def add(
+        self, word: str, kind: str, x: Result, group: Group | None = None, **values: Any
     ) -> int:
-        """Add a product of activations and weights, or `groups` of them side by side."""
+        """Add an operation where the walk is."""
+        return self.rows.add(self.layer, self.component(word), kind, x.needs, group, **values)
+
+    def linear(self, word: str, x: Result, inner: int, outer: int) -> Result:
+        """Add a product of activations and weights; of experts only those with rows are read."""
+        kind, instances = ("linear", 1) if x.active is None else ("grouped_linear", x.active)
+        return self._product(word, kind, x, (1, inner, outer), instances)
+
+    def by_head(self, word: str, x: Result, inner: int, outer: int, heads: int) -> Result:
+        """Add products side by side, one per head."""
+        return self._product(word, "grouped_linear", x, (heads, inner, outer), heads)
+
+    def _product(
+        self, word: str, kind: str, x: Result, sizes: tuple[int, int, int], instances: Any
+    ) -> Result:
+        groups, inner, outer = sizes
         weights = groups * inner * outer * self.setting.weight_bytes
-        active = np.asarray(tokens) > 0
+        active = np.asarray(x.tokens) > 0 if x.active is None else x.active
         element = self.setting.activation_bytes
-        return self.rows.add(
-            layer,
-            component,
-            "linear" if groups == 1 else "grouped_linear",
-            needs,
-            macs=1.0 * groups * tokens * inner * outer,
-            footprint=weights,
-            reads=active * weights + groups * tokens * inner * element,
-            writes=groups * tokens * outer * element,
-            rows=tokens,
+        made = self.add(
+            word,
+            kind,
+            x,
+            macs=1.0 * groups * x.tokens * inner * outer,
+            footprint=x.held * weights,
+            reads=active * weights + groups * x.tokens * inner * element,
+            writes=groups * x.tokens * outer * element,
+            rows=x.tokens,
             inner=inner,
             outer=outer,
-            instances=groups,
+            instances=instances,
         )
+        return x._replace(needs=(made,))
 
-    def reduced(
-        self, layer: str, component: str, needs: tuple[int, ...], axis: str, elements: Any
-    ) -> int:
+    def gated(self, up: Result, gate: Result) -> Result:
+        """Take both: what a gate does to them is left out."""
+        return up._replace(needs=up.needs + gate.needs)
+
+    def reduced(self, word: str, x: Result, axis: str) -> Result:
         """Add an all-reduce of activations over an axis; nothing where it has one node."""
+        return self._reduced(word, x, axis, x.tokens * self.hidden)
+
+    def _reduced(self, word: str, x: Result, axis: str, elements: Any) -> Result:
         group = self.shares.group(axis)
         if group[2].max() <= 1:
-            return needs[-1]
+            return x
         element = self.setting.activation_bytes
         moved = all_reduce(elements * element, group[2][:, None], element)
-        return self.rows.add(
-            layer, component, "all_reduce", needs, group, outer=elements, instances=1, **moved
-        )
+        made = self.add(word, "all_reduce", x, group, outer=elements, instances=1, **moved)
+        return x._replace(needs=(made,))
 
-    def attention(self, layer: str, spec: AttentionSpec, source: int) -> int:
-        """Add an attention block; return the number of its output."""
-        system, tokens = self.setting.system, self.shares.tokens
-        heads = ceiling(spec.heads, system.tensor_parallel)
-        if spec.kind == "mla":
-            output, width = self._latent(layer, spec, source, heads)
-        else:
-            output, width = self._by_heads(layer, spec, source, heads)
-        out = self.linear(layer, "attention.wo", (output,), tokens, heads * width, self.hidden)
-        return self.reduced(
-            layer, "attention.all_reduce_tensor", (out,), "tensor", tokens * self.hidden
-        )
-
-    def _by_heads(
-        self, layer: str, spec: AttentionSpec, source: int, heads: int
-    ) -> tuple[int, int]:
-        """Attention over heads, of which several share keys and values (GQA)."""
-        tokens = self.shares.tokens
-        shared = ceiling(spec.key_value_heads, self.setting.system.tensor_parallel)
-        gate = 2 if spec.output_gate == "channel" else 1
-        query = self.linear(
-            layer, "attention.wq", (source,), tokens, self.hidden, gate * heads * spec.head_dim
-        )
-        key = self.linear(
-            layer, "attention.wk", (source,), tokens, self.hidden, shared * spec.head_dim
-        )
-        value = self.linear(
-            layer, "attention.wv", (source,), tokens, self.hidden, shared * spec.value_head_dim
-        )
-        cached = shared * (spec.head_dim + spec.value_head_dim)
-        mixed = self._softmax(
-            layer,
-            "attention.attention",
-            "attention",
-            spec,
-            (query, key, value),
-            heads,
-            spec.head_dim + spec.value_head_dim,
-            cached,
-            (heads * spec.head_dim, heads * spec.value_head_dim),
-        )
-        return self._merged(layer, mixed, heads, spec.value_head_dim), spec.value_head_dim
-
-    def _latent(self, layer: str, spec: AttentionSpec, source: int, heads: int) -> tuple[int, int]:
-        """Latent attention: in decode in the latent space, in prefill by keys and values."""
-        tokens = self.shares.tokens
-        latent, rope, nope = spec.kv_lora_rank, spec.qk_rope_head_dim, spec.qk_nope_head_dim
-        value = spec.value_head_dim
-        cached = latent + rope
-        down = self.linear(layer, "attention.wkv_a", (source,), tokens, self.hidden, cached)
-        query, width = source, self.hidden
-        if spec.q_lora_rank:
-            width = spec.q_lora_rank
-            query = self.linear(layer, "attention.wq_a", (source,), tokens, self.hidden, width)
-        query = self.linear(layer, "attention.wq_b", (query,), tokens, width, heads * (nope + rope))
-        if self.setting.phase == "prefill":
-            up = self.linear(
-                layer, "attention.wkv_b", (down,), tokens, latent, heads * (nope + value)
-            )
-            mixed = self._softmax(
-                layer,
-                "attention.attention",
-                "latent_attention_naive",
-                spec,
-                (query, down, up),
-                heads,
-                nope + rope + value,
-                heads * (nope + value) + rope,
-                (heads * (nope + rope), heads * value),
-                cached,
-            )
-            return self._merged(layer, mixed, heads, value), value
-        absorbed = self.linear(
-            layer, "attention.wkv_b1", (query,), tokens, nope, latent, groups=heads
-        )
-        mixed = self._softmax(
-            layer,
-            "attention.attention",
-            "latent_attention_absorbed",
-            spec,
-            (absorbed, query, down),
-            heads,
-            2 * latent + rope,
-            cached,
-            (heads * cached, heads * latent),
-        )
-        merged = self._merged(layer, mixed, heads, latent)
-        back = self.linear(
-            layer, "attention.wkv_b2", (merged,), tokens, latent, value, groups=heads
-        )
-        return back, value
-
-    def _softmax(
-        self,
-        layer: str,
-        component: str,
-        kind: str,
-        spec: AttentionSpec,
-        needs: tuple[int, ...],
-        heads: int,
-        width: int,
-        read_width: int,
-        query_widths: tuple[int, int],
-        cached: int = 0,
-    ) -> int:
-        """Add attention proper.
-
-        Parameters
-        ----------
-        heads, width : int
-            Multiply-adds of a pair of query and key are their product.
-        read_width : int
-            Elements of a key that are read, for all heads of the node.
-        query_widths : (int, int)
-            Elements of a token's queries and of its results.
-        cached : int
-            Elements of a token in the cache; 0: what is read.
-        """
+    def softmax(
+        self, spec: AttentionSpec, shape: AttentionShape, given: tuple[Result, ...]
+    ) -> Result:
+        """Add attention proper."""
         setting, sequences = self.setting, self.shares.sequences
         pairs, seen, held, new = self.shares.keys(spec)
-        kept = cached or read_width
-        read_bytes = setting.cache_bytes if not cached else setting.activation_bytes
-        tokens = self.shares.tokens
-        return self.rows.add(
-            layer,
-            component,
-            kind,
-            needs,
-            macs=sequences * pairs * heads * width,
-            footprint=sequences * held * kept * setting.cache_bytes,
-            reads=sequences * seen * read_width * read_bytes
-            + tokens * query_widths[0] * setting.activation_bytes,
-            writes=sequences * new * kept * setting.cache_bytes
-            + tokens * query_widths[1] * setting.activation_bytes,
+        tokens, activation = self.shares.tokens, setting.activation_bytes
+        read_bytes = activation if shape.word == NAIVE else setting.cache_bytes
+        made = self.add(
+            shape.word,
+            KINDS_OF_ATTENTION[shape.word],
+            Result(sum((one.needs for one in given), ()), tokens),
+            macs=sequences * pairs * shape.heads * shape.width,
+            footprint=sequences * held * shape.stored * setting.cache_bytes,
+            reads=sequences * seen * shape.read * read_bytes
+            + tokens * (shape.heads * shape.depth) * activation,
+            writes=sequences * new * shape.stored * setting.cache_bytes
+            + tokens * (shape.heads * shape.values) * activation,
             rows=tokens,
-            inner=width,
+            inner=shape.width,
             outer=seen,
-            instances=heads,
+            instances=shape.heads,
         )
+        return Result((made,), tokens)
 
-    def _merged(self, layer: str, mixed: int, heads: int, width: int) -> int:
+    def merged(self, x: Result, shape: AttentionShape) -> Result:
         """Add what merges the results of the parts of the context, with their statistics."""
         extra = STATISTICS / self.setting.activation_bytes
-        elements = self.shares.tokens * heads * (width + extra)
-        return self.reduced(layer, "attention.all_reduce_sequence", (mixed,), "sequence", elements)
+        elements = x.tokens * shape.heads * (shape.values + extra)
+        return self._reduced("ar_sp", x, "sequence", elements)
 
-    def dense(self, layer: str, spec: MlpSpec, source: int) -> int:
-        """Add a dense network, split over the cluster; return the number of its output."""
-        tokens = self.shares.tokens
-        width = ceiling(spec.intermediate_size, self.setting.system.cluster_nodes)
-        first = (source,)
-        made = [self.linear(layer, "mlp.up", first, tokens, self.hidden, width)]
-        if spec.gated:
-            made.append(self.linear(layer, "mlp.gate", first, tokens, self.hidden, width))
-        out = self.linear(layer, "mlp.down", tuple(made), tokens, width, self.hidden)
-        return self.reduced(layer, "mlp.all_reduce", (out,), "cluster", tokens * self.hidden)
-
-    def embedding(self, layer: str) -> int:
+    def embedding(self, layer: str) -> Result:
         """Add the look-up of tokens in a table that is split over the cluster by rows."""
+        self.layer, self.part = layer, ""
         model, tokens = self.setting.model, self.shares.tokens
         parts = self.setting.system.cluster_nodes
         table = ceiling(model.vocab_size, parts) * self.hidden * self.setting.weight_bytes
-        found = self.rows.add(
-            layer,
+        found = self.add(
             "embedding",
             "embedding",
+            Result((), tokens),
             footprint=table,
             reads=tokens * self.hidden * self.setting.weight_bytes / parts,
             writes=tokens * self.hidden * self.setting.activation_bytes,
@@ -381,19 +315,20 @@ class Blocks:
             outer=self.hidden,
             instances=1,
         )
-        return self.reduced(layer, "all_reduce", (found,), "cluster", tokens * self.hidden)
+        return self.reduced("all_reduce", Result((found,), tokens), "cluster")
 
-    def head(self, layer: str, source: int) -> int:
-        """Add the output matrix and the gathering of its parts: of a prompt's last token only."""
-        model, setting = self.setting.model, self.setting
-        tokens = self.shares.sequences if setting.phase == "prefill" else self.shares.tokens
-        width = ceiling(model.vocab_size, setting.system.cluster_nodes)
-        out = self.linear(layer, "output", (source,), tokens, self.hidden, width)
-        group = self.shares.group("cluster")
+    def last_tokens(self, x: Result) -> Result:
+        """Take a prompt's last token only."""
+        prefill = self.setting.phase == "prefill"
+        return x._replace(tokens=self.shares.sequences) if prefill else x
+
+    def gathered(self, x: Result) -> Result:
+        """Add the gathering of the parts of the vocabulary."""
+        group, model = self.shares.group("cluster"), self.setting.model
         if group[2].max() <= 1:
-            return out
-        own = tokens * width * setting.activation_bytes
-        moved = all_gather(own, tokens * model.vocab_size * setting.activation_bytes)
-        return self.rows.add(
-            layer, "all_gather", "all_gather", (out,), group, outer=tokens * width, **moved
-        )
+            return x
+        width = ceiling(model.vocab_size, self.setting.system.cluster_nodes)
+        element = self.setting.activation_bytes
+        moved = all_gather(x.tokens * width * element, x.tokens * model.vocab_size * element)
+        made = self.add("all_gather", "all_gather", x, group, outer=x.tokens * width, **moved)
+        return x._replace(needs=(made,))

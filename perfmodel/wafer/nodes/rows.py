@@ -177,7 +177,7 @@ def operation_graph(operations: Sequence[Operation], done: Integers) -> Operatio
     Raises
     ------
     DataError
-        An operation that waits for itself.
+        An operation that waits for one that does not come before it.
     """
     number = np.where(done > 0, np.cumsum(done.ravel()).reshape(done.shape) - 1, -1)
     at, node = np.nonzero(done)
@@ -194,15 +194,14 @@ def operation_graph(operations: Sequence[Operation], done: Integers) -> Operatio
             into = count + member
             count += groups.size
         for need in one.needs:
+            if not 0 <= need < place:  # so that nothing waits for itself
+                raise DataError(f"graph: operation {one.name} waits for number {need}")
             before = number[need, here]
             known = before >= 0
             edges.append(np.stack((before[known], into[known]), axis=1))
     table = np.concatenate(vertices)
-    found = OperationGraph(
-        table[:, 0], table[:, 1], np.arange(count) >= len(at), np.concatenate(edges)
-    )
-    check_acyclic(count, found.edges)
-    return found
+    meeting = np.arange(count) >= len(at)
+    return OperationGraph(table[:, 0], table[:, 1], meeting, np.concatenate(edges))
 
 
 def working(operations: Sequence[Operation], nodes: int) -> Integers:
@@ -218,39 +217,3 @@ def working(operations: Sequence[Operation], nodes: int) -> Integers:
                     (value > 0).any(axis=-1) if value.ndim == 2 else value > 0, nodes
                 )
     return found
-
-
-def check_acyclic(count: int, edges: Integers) -> None:
-    """Make sure that no operation waits for itself, by taking away what waits for nothing.
-
-    Parameters
-    ----------
-    count : int
-        Vertices, counted from 0.
-    edges : array of int, shape (edges, 2)
-        The first comes before the second.
-
-    Raises
-    ------
-    DataError
-        A vertex that there is not, or a circle.
-    """
-    targets: list[list[int]] = [[] for _ in range(count)]
-    waits = [0] * count
-    for before, after in edges.tolist():
-        if not (0 <= before < count and 0 <= after < count):
-            raise DataError(f"graph: an edge from {before} to {after} of {count} operations")
-        targets[before].append(after)
-        waits[after] += 1
-    ready = [vertex for vertex in range(count) if not waits[vertex]]
-    done = 0
-    while ready:
-        vertex = ready.pop()
-        done += 1
-        for after in targets[vertex]:
-            waits[after] -= 1
-            if not waits[after]:
-                ready.append(after)
-    if done < count:
-        stuck = next(vertex for vertex in range(count) if waits[vertex] > 0)
-        raise DataError(f"graph: operation {stuck} waits for itself")

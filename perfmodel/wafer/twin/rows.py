@@ -1,4 +1,4 @@
-"""Rows and graph of one node, and those of an attention.
+"""Rows and graph of one node, and those of a model's blocks.
 
 Names follow from the tensors that operations read. Source: huawei-csl/wse-workload-generator
 85e1ae7, ``src/node_level/common/tensor.py`` and ``src/node_level/layers``.
@@ -9,13 +9,16 @@ Source: huawei-csl/wse-workload-generator 85e1ae7, ``src/node_level/layers``:
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
-from perfmodel.wafer.cores.setting import ceiling
+from perfmodel.model.attention import AttentionSpec
 from perfmodel.wafer.generator_files import GraphNode, NodeOperation
+from perfmodel.wafer.setting import ceiling
 from perfmodel.wafer.twin.setting import Iteration
+from perfmodel.wafer.walk import ABSORBED, BY_HEADS, NAIVE, AttentionShape, Walk
 
 
 class Tensor(NamedTuple):
@@ -208,142 +211,129 @@ class Rows:
         text = f"{list(tensor.dims)}"
         self.add(name, "Multicast", text, (tensor.name,), there, sent=sent, group=group)
 
-    def feed_forward(
-        self, name: str, tensor: Tensor, width: int, group: Sequence[int] = ()
+
+# Rows of the blocks of a model, those with experts left out.
+
+WORDS = {
+    "wq": "qproj", "wk": "kproj", "wv": "vproj", "attn": "selfattn", "wo": "oproj",
+}  # fmt: skip
+"""Words of a walk -> names, in an attention over heads."""
+OPERATIONS = {
+    ABSORBED: "MLAAbsorbAttention",
+    NAIVE: "MLANaiveAttention",
+    BY_HEADS: "SelfAttention",
+}
+
+
+class BlockRows(Walk[Tensor], ABC):
+    """Adds the blocks of a model on a node.
+
+    Parameters
+    ----------
+    iteration : Iteration
+    rows : Rows
+    context : int, optional
+        Tokens seen before; those of the iteration otherwise.
+    """
+
+    keys_first = True
+
+    def __init__(self, iteration: Iteration, rows: Rows, context: int | None = None) -> None:
+        super().__init__(iteration)
+        self.iteration = iteration
+        self.rows = rows
+        self.node = rows.node
+        self.context = iteration.context if context is None else context
+
+    def name(self, word: str) -> str:
+        """Return the generator's name of an operation."""
+        latent = self.setting.model.layers[0].attention.kind == "mla"
+        part = "dense" if latent and self.part == "ffn" else self.part
+        if part == "attn":
+            word = WORDS.get(word, word)
+        return "_".join(filter(None, (self.layer, part, word)))
+
+    def linear(self, word: str, x: Tensor, inner: int, outer: int) -> Tensor:
+        """Add a product with a matrix of weights."""
+        return self.rows.linear(self.name(word), x, outer)
+
+    def by_head(self, word: str, x: Tensor, inner: int, outer: int, heads: int) -> Tensor:
+        """Add the views that bring heads to the front, their products, and the views back."""
+        rows, (batch, length) = self.rows, x.dims[:2]
+        if word == "wkvb2":
+            made = rows.view(rows.transpose(x, 0, 2), heads, batch * length, inner)
+            made = rows.transpose(rows.grouped_linear(self.name(word), made, outer), 0, 1)
+            made = rows.view(made, batch, length, heads, outer)
+            return rows.view(made, batch, length, heads * outer)
+        width = x.dims[-1] // heads
+        plain, rotated = rows.split(rows.view(x, batch, length, heads, width), inner, width - inner)
+        plain = rows.transpose(rows.view(plain, batch * length, heads, inner), 0, 1)
+        plain = rows.transpose(rows.grouped_linear(self.name(word), plain, outer), 0, 1)
+        return rows.concat([rows.view(plain, batch, length, heads, outer), rotated], axis=-1)
+
+    def keys_of_heads(self, spec: AttentionSpec, latent: Tensor, heads: int) -> Tensor:
+        """Add the keys of all heads, rotary positions copied to each; values are cut off."""
+        rows, (batch, length) = self.rows, latent.dims[:2]
+        nope, value, rope = spec.qk_nope_head_dim, spec.value_head_dim, spec.qk_rope_head_dim
+        plain, rotated = rows.split(latent, spec.kv_lora_rank, rope)
+        plain = super().keys_of_heads(spec, plain, heads)
+        plain, _ = rows.split(rows.view(plain, batch, length, heads, nope + value), nope, value)
+        rotated = rows.view(rotated, batch, length, 1, rope)
+        rotated = rows.concat([rotated] * heads, axis=-2)
+        return rows.concat([rotated, plain], axis=-1)
+
+    def softmax(
+        self, spec: AttentionSpec, shape: AttentionShape, given: tuple[Tensor, ...]
     ) -> Tensor:
-        """Add a gated network, and an all-reduce over a group of several nodes."""
-        up = self.linear(f"{name}_up", tensor, width)
-        gate = self.linear(f"{name}_gate", tensor, width)
-        made = Tensor(f"{name}_add_out", up.dims)
+        """Add an attention of all queries to all keys, in one row."""
+        query = given[0]
+        batch, length = query.dims[:2]
+        if shape.word != ABSORBED:
+            query = self.rows.view(query, batch, length, shape.heads, shape.depth)
+        keys = ceiling(self.context or length, self.setting.system.sequence_parallel)
+        macs = batch * keys * shape.heads * shape.width * length
+        # One token is printed even where several are guessed.
+        shown = [batch, length if self.setting.phase == "prefill" else 1, shape.heads]
+        made = f"{[*shown, shape.values]}"
+        held = [batch, keys]
+        if shape.word == ABSORBED:
+            rope = spec.qk_rope_head_dim
+            text = f"Q: {made}, KV: {[*held, shape.values]}, PE: {[*held, rope]} -> {made}"
+        else:
+            held.append(shape.key_heads)
+            text = (
+                f"Q: {[*shown, shape.depth]}, K: {[*held, shape.depth]}, "
+                f"V: {[*held, shape.values]} -> {made}"
+            )
+        cache = batch * keys * shape.stored * self.rows.element if self.context else 0
+        name, operation = self.name(shape.word), OPERATIONS[shape.word]
+        return self.rows.attention(name, operation, query, shape.values, (macs, cache, text))
+
+    def merged(self, x: Tensor, shape: AttentionShape) -> Tensor:
+        """Add an all-reduce over those that share a context, which takes heads together."""
+        shared = self.setting.system.sequence_parallel > 1
+        if shape.word == ABSORBED and not shared:
+            return x
+        made = self.rows.view(x, *x.dims[:2], shape.heads * shape.values)
+        made = self.reduced("ar_sp", made, "sequence")
+        return self.rows.view(made, *x.dims) if shape.word == ABSORBED else made
+
+    def reduced(self, word: str, x: Tensor, axis: str) -> Tensor:
+        """Add an all-reduce over the nodes of an axis; nothing where it has one."""
+        group = self.setting.group(self.node, axis)
+        return self.rows.all_reduce(self.name(word), x, group) if len(group) > 1 else x
+
+    def gated(self, up: Tensor, gate: Tensor) -> Tensor:
+        """Add the product of both, as the sum that the generator makes of it."""
+        made = Tensor(f"{self.name('add')}_out", up.dims)
         here = (f"{self.node}:{made.name}",)
-        self.add(f"{name}_add", "Add", f"{list(up.dims)}", (up.name, gate.name), here)
-        down = self.linear(f"{name}_down", made, tensor.dims[-1])
-        return self.all_reduce(f"{name}_ar", down, group) if len(group) > 1 else down
+        self.rows.add(self.name("add"), "Add", f"{list(up.dims)}", (up.name, gate.name), here)
+        return made
 
+    def last_tokens(self, x: Tensor) -> Tensor:
+        """Take all tokens."""
+        return x
 
-# Rows of an attention: absorbed and naive latent attention, grouped queries.
-
-
-def attention_rows(rows: Rows, iteration: Iteration, layer: str, x: Tensor) -> Tensor:
-    """Add an attention with its all-reduces; return what the next part reads."""
-    if not iteration.model.latent:
-        return _grouped_query(rows, iteration, f"{layer}_attn", x)
-    if iteration.prefill:
-        return _naive(rows, iteration, f"{layer}_attn_naive", x)
-    return _absorbed(rows, iteration, f"{layer}_attn_absorb", x)
-
-
-def _absorbed(rows: Rows, iteration: Iteration, name: str, x: Tensor) -> Tensor:
-    model = iteration.model
-    heads = ceiling(model.heads, iteration.system.tensor_parallel)
-    batch, length, _ = x.dims
-    rows.linear(f"{name}_wkva", x, model.kv_rank + model.rope)
-    query = rows.linear(f"{name}_wqa", x, model.q_rank)
-    query = rows.linear(f"{name}_wqb", query, heads * (model.nope + model.rope))
-    query = rows.view(query, batch, length, heads, model.nope + model.rope)
-    plain, rotated = rows.split(query, model.nope, model.rope)
-    plain = rows.view(plain, batch * length, heads, model.nope)
-    plain = rows.transpose(plain, 0, 1)
-    plain = rows.grouped_linear(f"{name}_wkvb1", plain, model.kv_rank)
-    plain = rows.transpose(plain, 0, 1)
-    plain = rows.view(plain, batch, length, heads, model.kv_rank)
-    query = rows.concat([plain, rotated], axis=-1)
-
-    keys = ceiling(iteration.context, iteration.system.sequence_parallel)
-    # One token is printed even where several are guessed.
-    shown = [batch, 1, heads, model.kv_rank]
-    made = rows.attention(
-        f"{name}_absorbattn",
-        "MLAAbsorbAttention",
-        query,
-        model.kv_rank,
-        (
-            batch * keys * heads * (2 * model.kv_rank + model.rope) * length,
-            batch * keys * (model.kv_rank + model.rope) * rows.element,
-            f"Q: {shown}, KV: {[batch, keys, model.kv_rank]}, PE: {[batch, keys, model.rope]}"
-            f" -> {shown}",
-        ),
-    )
-    if iteration.system.sequence_parallel > 1:
-        made = rows.view(made, batch, length, heads * model.kv_rank)
-        made = rows.all_reduce(f"{name}_ar_sp", made, iteration.group(rows.node, "sequence"))
-        made = rows.view(made, batch, length, heads, model.kv_rank)
-    made = rows.transpose(made, 0, 2)
-    made = rows.view(made, heads, batch * length, model.kv_rank)
-    made = rows.grouped_linear(f"{name}_wkvb2", made, model.value)
-    made = rows.transpose(made, 0, 1)
-    made = rows.view(made, batch, length, heads, model.value)
-    made = rows.view(made, batch, length, heads * model.value)
-    return _output(rows, iteration, name, f"{name}_wo", made)
-
-
-def _naive(rows: Rows, iteration: Iteration, name: str, x: Tensor) -> Tensor:
-    model = iteration.model
-    heads = ceiling(model.heads, iteration.system.tensor_parallel)
-    batch, length, _ = x.dims
-    key_width = model.nope + model.rope
-    latent = rows.linear(f"{name}_wkva", x, model.kv_rank + model.rope)
-    plain, rotated = rows.split(latent, model.kv_rank, model.rope)
-    plain = rows.linear(f"{name}_wkvb", plain, heads * (model.nope + model.value))
-    plain = rows.view(plain, batch, length, heads, model.nope + model.value)
-    plain, _ = rows.split(plain, model.nope, model.value)
-    rotated = rows.view(rotated, batch, length, 1, model.rope)
-    rotated = rows.concat([rotated] * heads, axis=-2)
-    rows.concat([rotated, plain], axis=-1)
-    query = rows.linear(f"{name}_wqa", x, model.q_rank)
-    query = rows.linear(f"{name}_wqb", query, heads * key_width)
-    query = rows.view(query, batch, length, heads, key_width)
-    made = _causal_less(
-        rows, iteration, f"{name}_naiveattn", "MLANaiveAttention", query, (heads, model.value)
-    )
-    made = rows.view(made, batch, length, heads * model.value)
-    if iteration.system.sequence_parallel > 1:
-        made = rows.all_reduce(f"{name}_ar_sp", made, iteration.group(rows.node, "sequence"))
-    return _output(rows, iteration, name, f"{name}_wo", made)
-
-
-def _grouped_query(rows: Rows, iteration: Iteration, name: str, x: Tensor) -> Tensor:
-    model = iteration.model
-    heads = ceiling(model.heads, iteration.system.tensor_parallel)
-    cached = ceiling(model.kv_heads, iteration.system.tensor_parallel)
-    batch, length, _ = x.dims
-    query = rows.linear(f"{name}_qproj", x, heads * model.head_dim)
-    rows.linear(f"{name}_kproj", x, cached * model.head_dim)
-    rows.linear(f"{name}_vproj", x, cached * model.head_dim)
-    query = rows.view(query, batch, length, heads, model.head_dim)
-    made = _causal_less(
-        rows, iteration, f"{name}_selfattn", "SelfAttention", query, (cached, model.head_dim)
-    )
-    made = rows.view(made, batch, length, heads * model.head_dim)
-    if iteration.system.sequence_parallel > 1:
-        made = rows.all_reduce(f"{name}_ar_sp", made, iteration.group(rows.node, "sequence"))
-    return _output(rows, iteration, name, f"{name}_oproj", made)
-
-
-def _causal_less(
-    rows: Rows,
-    iteration: Iteration,
-    name: str,
-    operation: str,
-    query: Tensor,
-    cached: tuple[int, int],
-) -> Tensor:
-    """Add an attention of all queries to all keys; `cached`: heads of keys, width of values."""
-    batch, length, heads, key_width = query.dims
-    kept, value = cached
-    keys = ceiling(iteration.context or length, iteration.system.sequence_parallel)
-    shown = length if iteration.prefill else 1
-    cache = 0 if iteration.prefill else batch * keys * kept * (key_width + value) * rows.element
-    text = (
-        f"Q: {[batch, shown, heads, key_width]}, K: {[batch, keys, kept, key_width]}, "
-        f"V: {[batch, keys, kept, value]} -> {[batch, shown, heads, value]}"
-    )
-    macs = batch * keys * heads * (key_width + value) * length
-    return rows.attention(name, operation, query, value, (macs, cache, text))
-
-
-def _output(rows: Rows, iteration: Iteration, name: str, product: str, x: Tensor) -> Tensor:
-    made = rows.linear(product, x, iteration.model.hidden)
-    if iteration.system.tensor_parallel > 1:
-        made = rows.all_reduce(f"{name}_ar_tp", made, iteration.group(rows.node, "tensor"))
-    return made
+    def gathered(self, x: Tensor) -> Tensor:
+        """Add an all-reduce, where a gathering would do."""
+        return self.reduced("ar", x, "cluster")

@@ -16,7 +16,7 @@ import numpy as np
 
 from perfmodel.base.errors import DataError, FormatError
 from perfmodel.base.files import shortened, user_path
-from perfmodel.compute.routing_counts import read_counts
+from perfmodel.model.routing import read_counts
 from perfmodel.model.spec import ModelSpec
 from perfmodel.wafer.core_trace import write_core_traces
 from perfmodel.wafer.generator_files import (
@@ -30,10 +30,11 @@ from perfmodel.wafer.system import WaferSystem
 from perfmodel.wafer.twin.core_lines import DEFAULT_TILING
 from perfmodel.wafer.twin.cores import PASSED_OVER, CoreMapping
 from perfmodel.wafer.twin.routing import MODELS, GeneratorRouting
-from perfmodel.wafer.twin.setting import PREFILL, Iteration, Routed, decode_steps, iterations
+from perfmodel.wafer.twin.setting import PREFILL, Iteration, Routed, iterations
 from perfmodel.wafer.twin.tree import write_tree
 
 PHASES = ("decode", "prefill", "both")
+STEPS = ("ends", "all")
 ALIKE = {"balanced": "identical"}
 """What is distributed evenly has another name there."""
 
@@ -92,12 +93,7 @@ def run_nodes(
     """
     if phase not in PHASES:
         raise DataError(f"key 'phase': unknown '{phase}'; known: {', '.join(PHASES)}")
-    decoded: tuple[int, ...] = ()
-    if phase != "prefill":
-        known = decode_steps(generated, steps if isinstance(steps, str) else "all")
-        decoded = known if isinstance(steps, str) else tuple(sorted(set(steps)))
-        if not set(decoded) <= set(known):
-            raise DataError(f"key 'steps': {max(decoded)} is not among steps 0 to {known[-1]}")
+    decoded = () if phase == "prefill" else _steps(generated, steps)
     asked = iterations(
         model,
         systems,
@@ -117,10 +113,27 @@ def run_nodes(
     return write_tree(folder, asked, routed, kept=kept, nodes=nodes)
 
 
+def _steps(count: int, asked: str | Sequence[int]) -> tuple[int, ...]:
+    """Return the steps of decoding that are looked at.
+
+    Between the first and the last step all counts but those of experts are linear in the
+    context (in whole tokens per node), so that the generator skips them.
+    """
+    if type(count) is not int or not 1 <= count <= 2**20:
+        raise DataError(f"key 'osl': a whole number of 1 to {2**20} steps, not {count}")
+    if isinstance(asked, str):
+        if asked not in STEPS:
+            raise DataError(f"key 'steps': unknown '{asked}'; known: {', '.join(STEPS)}")
+        asked = range(count) if asked == "all" else (0, count - 1)
+    if max(asked) >= count or min(asked) < 0:
+        raise DataError(f"key 'steps': {max(asked)} is not among steps 0 to {count - 1}")
+    return tuple(sorted(set(asked)))
+
+
 def _drawn(asked: Mapping[int, Iteration], words: str) -> Routed | None:
     """Return the routing that words name; None where no layer needs one."""
     first = next(iter(asked.values()))
-    if not any(map(first.model.has_experts, first.layers)):
+    if not first.routes:
         return None
     name, _, file = words.partition(":")
     name = ALIKE.get(name, name)

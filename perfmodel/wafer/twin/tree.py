@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
@@ -16,17 +17,18 @@ import numpy as np
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import DataError
 from perfmodel.base.files import TEMPORARIES, user_path
-from perfmodel.wafer.cores.routing import RoutedTokens
-from perfmodel.wafer.cores.setting import ceiling
 from perfmodel.wafer.generator_files import (
     GRAPH_HEADER,
     TABLE_HEADER,
     node_graph_rows,
     node_table_rows,
 )
-from perfmodel.wafer.twin.experts import expert_rows, whole_expert_rows
-from perfmodel.wafer.twin.routes import Routes
-from perfmodel.wafer.twin.rows import Rows, Tensor, attention_rows
+from perfmodel.wafer.routing import RoutedTokens
+from perfmodel.wafer.setting import ceiling
+from perfmodel.wafer.system import bucket_sizes, shared_nodes
+from perfmodel.wafer.twin.experts import LayerRows
+from perfmodel.wafer.twin.routing import Routes
+from perfmodel.wafer.twin.rows import Rows, Tensor
 from perfmodel.wafer.twin.setting import (
     LM_HEAD,
     PREFILL,
@@ -34,6 +36,7 @@ from perfmodel.wafer.twin.setting import (
     Routed,
     chosen_nodes,
     experts_of,
+    layer_number,
 )
 
 
@@ -66,35 +69,23 @@ def iteration_rows(
         yield rows
     for layer in iteration.layers:
         routes = None
-        if iteration.model.has_experts(layer):
+        if iteration.has_experts(layer):
             routes = Routes(iteration, experts_of(iteration, routed, layer))
         for node in chosen:
             rows = Rows(node, iteration.element)
-            read[node] = _layer(rows, iteration, layer, routes, read[node])
+            walk = LayerRows(iteration, rows, routes)
+            if layer == LM_HEAD:
+                walk.head(read[node])
+            else:
+                read[node] = walk.block(layer, layer_number(layer), read[node])
             yield rows
 
 
 def _queries(rows: Rows, iteration: Iteration) -> Tensor:
     """Slice the node's share of the batch."""
-    whole = Tensor("queries", (iteration.batch, iteration.length, iteration.model.hidden))
+    whole = Tensor("queries", (iteration.batch, iteration.length, iteration.model.hidden_size))
     first = int(iteration.starts[rows.node // iteration.system.cluster_nodes])
     return rows.slice(whole, first, first + int(iteration.local_batch[rows.node]))
-
-
-def _layer(
-    rows: Rows, iteration: Iteration, layer: str, routes: Routes | None, x: Tensor
-) -> Tensor:
-    model, cluster = iteration.model, iteration.group(rows.node, "cluster")
-    if layer == LM_HEAD:
-        made = rows.linear(f"{layer}_head", x, ceiling(model.vocabulary, len(cluster)))
-        return rows.all_reduce(f"{layer}_ar", made, cluster) if len(cluster) > 1 else made
-    x = attention_rows(rows, iteration, layer, x)
-    if routes is None:
-        name = f"{layer}_dense" if model.latent else f"{layer}_ffn"
-        width = ceiling(model.intermediate, len(cluster))
-        return rows.feed_forward(name, x, width, cluster)
-    add = expert_rows if iteration.exchanges else whole_expert_rows
-    return add(rows, routes, f"{layer}_moe", x)
 
 
 def footprints(iteration: Iteration, context: int) -> Integers:
@@ -113,36 +104,33 @@ def footprints(iteration: Iteration, context: int) -> Integers:
     array of int, shape (nodes,)
         [B]
     """
-    model, system = iteration.model, iteration.system
-    longest = Iteration(model, system, iteration.batch, 1, context, iteration.precision)
-    attention = [_attention_weights(longest, node) for node in range(system.nodes)]
+    model, system, element = iteration.model, iteration.system, iteration.element
+    attention = np.array([_attention(iteration, node, context) for node in range(system.nodes)])
     total = np.zeros(system.nodes, np.int64)
-    experts = np.bincount(iteration.expert_nodes, minlength=system.expert_parallel)
-    shared = np.zeros(system.nodes, np.int64)
-    stride = system.nodes // system.shared_copies if system.expert_parallel > 1 else 1
-    shared[::stride][: system.shared_copies if system.expert_parallel > 1 else None] = 1
-    parts = system.ffn_tensor_parallel
+    parts, shared = system.ffn_tensor_parallel, np.zeros(system.nodes, np.int64)
+    shared[shared_nodes(system) if system.expert_parallel > 1 else slice(None)] = 1
     for layer in iteration.layers:
         if layer == LM_HEAD:
             continue
         total += attention
-        if not model.has_experts(layer):
-            width = ceiling(model.intermediate, iteration.parallel)
-            total += 3 * model.hidden * width * iteration.element
+        spec = model.layers[layer_number(layer)].mlp
+        if not spec.experts:
+            width = ceiling(spec.intermediate_size, system.cluster_nodes)
+            total += 3 * model.hidden_size * width * element
             continue
-        width = ceiling(model.expert_intermediate, parts)
-        wide = ceiling(model.shared_intermediate, parts)
-        held = experts if experts.size > 1 else experts[0]
-        elements = model.experts + 3 * (held * width + shared * wide)
-        total += model.hidden * elements * iteration.element
+        held = bucket_sizes(spec.experts, system.expert_parallel)[iteration.ranks.expert]
+        routed = held * ceiling(spec.expert_intermediate_size, parts)
+        served = shared * ceiling(spec.shared_intermediate_size, parts)
+        total += model.hidden_size * (spec.experts + 3 * (routed + served)) * element
     return total
 
 
-def _attention_weights(iteration: Iteration, node: int) -> int:
+def _attention(iteration: Iteration, node: int, context: int) -> int:
     """Return a node's bytes of weights and cache of an attention [B]."""
+    one = replace(iteration, phase="decode", input_length=1, step=0, speculative=0)
     rows = Rows(node, iteration.element)
-    batch = int(iteration.local_batch[node])
-    attention_rows(rows, iteration, "", Tensor("", (batch, 1, iteration.model.hidden)))
+    x = Tensor("", (int(iteration.local_batch[node]), 1, one.model.hidden_size))
+    LayerRows(one, rows, None, context).attention("", one.model.layers[0].attention, x)
     return sum(row.footprint for row in rows.table)
 
 
@@ -207,8 +195,7 @@ def write_tree(
     try:
         count = 0
         for step, iteration in iterations.items():
-            needed = any(map(iteration.model.has_experts, iteration.layers))
-            tokens = routed(step) if routed and needed else None
+            tokens = routed(step) if routed and iteration.routes else None
             chosen = [int(node) for node in chosen_nodes(iteration.system, nodes)]
             for at in range(0, len(chosen), OPEN_NODES):
                 some = chosen[at : at + OPEN_NODES]

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from perfmodel.base.collectives import COLLECTIVE_OF_WORD, TRACED
 from perfmodel.base.errors import DataError, FormatError
-from perfmodel.workloads.formats.astra_text.text import (
+from perfmodel.workloads.formats.astra_text import (
     NO_COLLECTIVE,
     AstraTextPhase,
     AstraTextWorkload,

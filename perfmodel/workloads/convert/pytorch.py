@@ -41,17 +41,17 @@ from perfmodel.workloads.convert.pytorch_timeline import (
     synchronise_host,
     wait_for_collectives,
 )
-from perfmodel.workloads.formats.pytorch.collectives import (
+from perfmodel.workloads.formats.pytorch_collectives import (
     LARGEST_GROUP,
+    OPERATOR_PREFIX,
     RECEIVE,
     SEND,
     WAIT,
     CollectiveRecord,
     collective_kind,
 )
-from perfmodel.workloads.formats.pytorch.gloo import OPERATOR_PREFIX
-from perfmodel.workloads.formats.pytorch.host import HostTrace
-from perfmodel.workloads.formats.pytorch.kineto import KinetoTrace
+from perfmodel.workloads.formats.pytorch_host import HostTrace
+from perfmodel.workloads.formats.pytorch_kineto import KinetoTrace
 from perfmodel.workloads.trace import (
     ABSENT,
     COLLECTIVE,

@@ -1,9 +1,9 @@
 """Which collectives and messages gloo carried out, for whom the host waited, from Kineto's traces.
 
 An operator of c10d asks for a collective, and a thread of its process group carries it out, in an
-event of gloo's (`perfmodel.workloads.formats.pytorch.gloo`). The two are joined by kind, elements
-and order: the first event of the kind that began after the operator did and that no earlier
-operator has. Operators without an event last as long as they were recorded.
+event of gloo's (`perfmodel.workloads.formats.pytorch_collectives`). The two are joined by kind,
+elements and order: the first event of the kind that began after the operator did and that no
+earlier operator has. Operators without an event last as long as they were recorded.
 
 No event names its process group. It is the only one of the trace's list (``pg_config``) that
 
@@ -45,9 +45,16 @@ from perfmodel.workloads.convert.pytorch_timeline import (
     follow_streams,
     wait_for,
 )
-from perfmodel.workloads.formats.pytorch.collectives import RECEIVE, SEND, WAIT, CollectiveRecord
-from perfmodel.workloads.formats.pytorch.gloo import CARRIED_OUT_AS, MONITORED_BARRIER, GlooCall
-from perfmodel.workloads.formats.pytorch.kineto import GLOO, OPERATOR, KinetoTrace
+from perfmodel.workloads.formats.pytorch_collectives import (
+    CARRIED_OUT_AS,
+    MONITORED_BARRIER,
+    RECEIVE,
+    SEND,
+    WAIT,
+    CollectiveRecord,
+    GlooCall,
+)
+from perfmodel.workloads.formats.pytorch_kineto import GLOO, OPERATOR, KinetoTrace
 from perfmodel.workloads.trace import ABSENT
 
 WAITS = ("::wait_tensor", "::wait")  # at the end of operators' names

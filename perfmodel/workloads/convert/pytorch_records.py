@@ -16,15 +16,15 @@ from dataclasses import replace
 import numpy as np
 
 from perfmodel.workloads.convert.pytorch_timeline import Host, Kernel
-from perfmodel.workloads.formats.pytorch.collectives import (
+from perfmodel.workloads.formats.pytorch_collectives import (
     RECEIVE,
     SEND,
     WAIT,
     CollectiveRecord,
     collective_kind,
 )
-from perfmodel.workloads.formats.pytorch.host import HostTrace
-from perfmodel.workloads.formats.pytorch.kineto import OPERATOR, KinetoTrace
+from perfmodel.workloads.formats.pytorch_host import HostTrace
+from perfmodel.workloads.formats.pytorch_kineto import OPERATOR, KinetoTrace
 from perfmodel.workloads.trace import ABSENT
 
 LIBRARIES = ("nccl", "rccl")

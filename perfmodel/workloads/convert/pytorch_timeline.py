@@ -35,7 +35,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from perfmodel.workloads.formats.pytorch.kineto import CALL, DEVICE, OPERATOR, WAIT, KinetoTrace
+from perfmodel.workloads.formats.pytorch_kineto import CALL, DEVICE, OPERATOR, WAIT, KinetoTrace
 from perfmodel.workloads.trace import ABSENT
 
 DEVICE_SYNCHRONISE = "DeviceSynchronize"  # cuda… or hip…

@@ -10,13 +10,13 @@ import numpy as np
 
 from perfmodel.base.collectives import TRACED
 from perfmodel.kernels.variables import PHASES
-from perfmodel.workloads.convert.opening import open_traces
-from perfmodel.workloads.convert.recognise import (
+from perfmodel.workloads.convert.opening import (
     AICB_CSV,
     AICB_TEXT,
     AIOB,
     ASTRA_TEXT,
     VIDUR_CSV,
+    open_traces,
     workload_kind,
 )
 from perfmodel.workloads.trace import (
@@ -31,8 +31,8 @@ from perfmodel.workloads.trace import (
 )
 
 if TYPE_CHECKING:
-    from perfmodel.workloads.formats.aicb.text import AicbPhase
-    from perfmodel.workloads.formats.astra_text.text import AstraTextPhase
+    from perfmodel.workloads.formats.aicb_text import AicbPhase
+    from perfmodel.workloads.formats.astra_text import AstraTextPhase
 
 
 # Columns on which the figures of a rank depend.
@@ -55,7 +55,7 @@ def workload_summary(
     ----------
     path : str or Path
     kind : str, optional
-        One of `perfmodel.workloads.convert.recognise.MEANINGS`; by default what the file is.
+        One of `perfmodel.workloads.convert.opening.MEANINGS`; by default what the file is.
     devices : int, optional
         Ranks for which an ASTRA-sim text is converted; without, its layers are described.
     progress, **given
@@ -160,7 +160,7 @@ def trace_remarks(traces: TraceSet) -> list[str]:
 
 def _aicb_text(path: str | Path) -> dict[str, Any]:
     """Return the figures of a SimAI text."""
-    from perfmodel.workloads.formats.aicb.text import read_aicb_text
+    from perfmodel.workloads.formats.aicb_text import read_aicb_text
 
     workload = read_aicb_text(path)
     return {
@@ -173,7 +173,7 @@ def _aicb_text(path: str | Path) -> dict[str, Any]:
 
 def _astra_text(path: str | Path) -> dict[str, Any]:
     """Return the figures of an ASTRA-sim text; its numbers are nanoseconds."""
-    from perfmodel.workloads.formats.astra_text.text import read_astra_text
+    from perfmodel.workloads.formats.astra_text import read_astra_text
 
     workload = read_astra_text(path)
     return {
@@ -201,7 +201,7 @@ def _phases(phases: Sequence[AicbPhase | AstraTextPhase]) -> dict[str, Any]:
 
 def _aicb_csv(path: str | Path) -> dict[str, Any]:
     """Return the figures of AICB's table of calls."""
-    from perfmodel.workloads.formats.aicb.csv import read_aicb_csv
+    from perfmodel.workloads.formats.aicb_tables import read_aicb_csv
 
     events = read_aicb_csv(path)
     calls = [
@@ -215,7 +215,7 @@ def _aicb_csv(path: str | Path) -> dict[str, Any]:
 
 def _vidur(path: str | Path) -> dict[str, Any]:
     """Return the figures of AICB's table for Vidur."""
-    from perfmodel.workloads.formats.aicb.vidur import read_vidur_csv
+    from perfmodel.workloads.formats.aicb_tables import read_vidur_csv
 
     parts = read_vidur_csv(path)
     return {
@@ -227,7 +227,7 @@ def _vidur(path: str | Path) -> dict[str, Any]:
 
 def _aiob(path: str | Path) -> dict[str, Any]:
     """Return the average times of a computation file."""
-    from perfmodel.workloads.formats.aicb.aiob import read_aiob
+    from perfmodel.workloads.formats.aiob import read_aiob
 
     found = read_aiob(path)
     return {

@@ -125,12 +125,19 @@ def consecutive_groups(devices: int, size: int | None) -> list[range]:
     return [range(first, first + size) for first in range(0, devices, size)]
 
 
-def chained_collectives(
-    devices: int, kind: str, size: int, count: int, groups: Sequence[Sequence[int]] = ()
+def repeated_collectives(
+    devices: int,
+    kind: str,
+    size: int,
+    count: int,
+    groups: Sequence[Sequence[int]] = (),
+    *,
+    chained: bool = True,
 ) -> TraceSet:
-    """Return ranks whose collectives each wait for the one before.
+    """Return ranks whose collectives each wait for the one before, or for nothing.
 
-    Takes `count` times the time of one collective.
+    Takes `count` times the time of one collective, also where they wait for nothing if a rank runs
+    one collective at a time.
 
     Parameters
     ----------
@@ -145,25 +152,43 @@ def chained_collectives(
     groups : sequence of sequences of int, optional
         Ranks that communicate with each other; a rank in none of them does nothing. By
         default all ranks do.
+    chained : bool, optional
+        Whether they wait for each other.
 
     Raises
     ------
     DataError
         A number is out of bounds, the kind is unknown, or a rank is in two groups.
     """
-    return _collectives(devices, kind, size, count, groups, chained=True)
+    _check("devices", devices, 1, LARGEST_SET)
+    _check("size", size, 0, LARGEST_WHOLE)
+    if kind not in TRACED:
+        raise DataError(f"collective '{kind}' is unknown{did_you_mean(kind, TRACED)}")
+    columns = {
+        "collective": TRACED.index(kind),
+        "communication_size": size,
+        "on_cpu": 0,
+    }
+    name = f"COMM_COLL_NODE_{kind.upper()}"
 
+    def trace(group: str) -> Trace:
+        return _uniform(name, COLLECTIVE, count, chained, group, **columns)
 
-def concurrent_collectives(
-    devices: int, kind: str, size: int, count: int, groups: Sequence[Sequence[int]] = ()
-) -> TraceSet:
-    """Return ranks whose collectives wait for nothing.
-
-    Where a rank runs one collective at a time, this takes as long as a chain.
-
-    Parameters and errors are those of `chained_collectives`.
-    """
-    return _collectives(devices, kind, size, count, groups, chained=False)
+    if not groups:
+        return TraceSet((trace(""),) * devices)
+    traces = [TraceBuilder().build()] * devices
+    named: dict[str, tuple[int, ...]] = {}
+    seen: set[int] = set()
+    for number, ranks in enumerate(groups, 1):
+        named[str(number)] = tuple(ranks)
+        own = trace(str(number))
+        for rank in ranks:
+            _check(f"a rank of group {number}", rank, 0, devices - 1)
+            if rank in seen:
+                raise DataError(f"rank {rank} is in two groups, or twice in one")
+            seen.add(rank)
+            traces[rank] = own
+    return TraceSet(tuple(traces), named)
 
 
 def pipeline(
@@ -270,46 +295,6 @@ def _stage(
                 data=last,
             )
     return builder.build()
-
-
-def _collectives(
-    devices: int,
-    kind: str,
-    size: int,
-    count: int,
-    groups: Sequence[Sequence[int]],
-    chained: bool,
-) -> TraceSet:
-    """Return ranks with collectives, chained or not."""
-    _check("devices", devices, 1, LARGEST_SET)
-    _check("size", size, 0, LARGEST_WHOLE)
-    if kind not in TRACED:
-        raise DataError(f"collective '{kind}' is unknown{did_you_mean(kind, TRACED)}")
-    columns = {
-        "collective": TRACED.index(kind),
-        "communication_size": size,
-        "on_cpu": 0,
-    }
-    name = f"COMM_COLL_NODE_{kind.upper()}"
-
-    def trace(group: str) -> Trace:
-        return _uniform(name, COLLECTIVE, count, chained, group, **columns)
-
-    if not groups:
-        return TraceSet((trace(""),) * devices)
-    traces = [TraceBuilder().build()] * devices
-    named: dict[str, tuple[int, ...]] = {}
-    seen: set[int] = set()
-    for number, ranks in enumerate(groups, 1):
-        named[str(number)] = tuple(ranks)
-        own = trace(str(number))
-        for rank in ranks:
-            _check(f"a rank of group {number}", rank, 0, devices - 1)
-            if rank in seen:
-                raise DataError(f"rank {rank} is in two groups, or twice in one")
-            seen.add(rank)
-            traces[rank] = own
-    return TraceSet(tuple(traces), named)
 
 
 def _uniform(

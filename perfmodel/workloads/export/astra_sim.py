@@ -1,6 +1,10 @@
 """Traces with all that the real ASTRA-sim needs to run them on the network of a profile.
 
 A version of it decides which form they have; what it cannot say is left out, and noted.
+
+A level of the profile becomes a dimension, a torus one ring for each of its axes. ASTRA-sim knows
+the bandwidth of a link and the latency of a hop; a profile has the bandwidth of a device into a
+level and the latency from device to device.
 """
 
 from __future__ import annotations
@@ -10,19 +14,15 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.base.errors import DataError, FormatError
+from perfmodel.base.errors import DataError, FormatError, HardwareError
 from perfmodel.base.files import atomic_path
 from perfmodel.base.units import format_time
-from perfmodel.workloads.export.astra_network import (
-    astra_network,
-    astra_system,
-    in_two_dimensions,
-    peak_rate,
-)
+from perfmodel.compute.network import check_places
 from perfmodel.workloads.export.astra_traces import (
     Accepted,
     accepted,
@@ -30,9 +30,18 @@ from perfmodel.workloads.export.astra_traces import (
     states_durations,
     uses_groups_of_some,
 )
-from perfmodel.workloads.formats.astra.network import write_network, write_system
-from perfmodel.workloads.formats.astra.records import AstraNetwork, AstraSystem
+from perfmodel.workloads.formats.astra_files import write_network, write_system
+from perfmodel.workloads.formats.astra_machine import (
+    AstraNetwork,
+    AstraSystem,
+    astra_of_topology,
+    digits,
+    mesh_shape,
+    uniform_system,
+)
 from perfmodel.workloads.formats.chakra.files import groups_file, write_traces
+from perfmodel.workloads.links.dimensions import KIND_OF, NEAREST, Dimension, near_cube
+from perfmodel.workloads.links.topology import Topology
 from perfmodel.workloads.simulation.costs import node_text
 from perfmodel.workloads.trace import COMPUTE, TraceSet
 from perfmodel.workloads.twins.astra.costs import AstraCosts
@@ -45,6 +54,165 @@ from perfmodel.workloads.twins.astra.versions import (
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.hwprofiles.parts import Network
+
+# What a collective over one dimension is made of. On a switch, direct messages would all have the
+# whole port at once; in a full connection each has a link of its own.
+ALGORITHM_OF = {"Ring": "ring", "FullyConnected": "direct", "Switch": "ring"}
+ENDPOINT_DELAY = 10  # [ns]: of ASTRA-sim's examples; it stops at 0, and latencies hold the rest
+USUAL_PRECISIONS = ("bf16", "fp16")  # whose matrix rate counts unless one is named
+TERA, GIGA = 1e12, 1e9
+
+
+def astra_network(hardware: Hardware, ranks: int) -> AstraNetwork:
+    """Return the network that the ranks of a profile have, for ASTRA-sim.
+
+    Ranks fill levels from the inside. Where they do not fill a level, it has the largest number
+    of positions that divides them: 12 ranks of nodes of 8 are 6 x 2.
+
+    Parameters
+    ----------
+    hardware : Hardware
+    ranks : int
+        >= 2.
+
+    Returns
+    -------
+    AstraNetwork
+        Links have the bandwidth that they have where the level is full. An oversubscribed level
+        has what its uplinks leave each device.
+
+    Raises
+    ------
+    HardwareError
+        There are not so many devices, or they are no product of numbers that fit the levels.
+
+    Examples
+    --------
+    >>> from perfmodel import load_hardware
+    >>> astra_network(load_hardware("dgx-h100"), 32).npus_count
+    (8, 4)
+    """
+    if ranks < 2:
+        raise HardwareError(f"ASTRA-sim's networks have at least two devices, not {ranks}")
+    check_places(hardware, ranks, f"{ranks} ranks")
+    left = ranks
+    dimensions: list[Dimension] = []
+    for level in hardware.system.network:
+        positions = _largest_divisor(left, level.size or left)
+        if positions > 1:
+            dimensions += _dimensions(level, positions)
+        left //= positions
+    if left > 1:
+        sizes = " x ".join(str(level.size) for level in hardware.system.network)
+        raise HardwareError(
+            f"{ranks} ranks do not come out on levels of at most {sizes} positions of hardware "
+            f"profile '{hardware.name}'; ASTRA-sim's dimensions multiply to the ranks"
+        )
+    return astra_of_topology(Topology(tuple(dimensions)))
+
+
+def in_two_dimensions(network: AstraNetwork) -> AstraNetwork | None:
+    """Return a network of one dimension as one of two whose devices meet over the same links.
+
+    Between any two devices of a switch or a full connection lie as many hops, of the same latency
+    and bandwidth, as before.
+
+    Returns
+    -------
+    AstraNetwork or None
+        None for a ring, and for a prime number of devices.
+    """
+    (name,), (count,) = network.topology, network.npus_count
+    width, height = mesh_shape(count)
+    if name == "Ring" or height == 1:
+        return None
+    return AstraNetwork(
+        topology=(name, name),
+        npus_count=(width, height),
+        bandwidth_gib_per_second=network.bandwidth_gib_per_second * 2,
+        latency_nanoseconds=network.latency_nanoseconds * 2,
+    )
+
+
+def astra_system(
+    hardware: Hardware,
+    network: AstraNetwork,
+    *,
+    precision: str | None = None,
+    roofline: bool = False,
+) -> AstraSystem:
+    """Return ASTRA-sim's system layer for the devices of a profile.
+
+    Parameters
+    ----------
+    hardware : Hardware
+    network : AstraNetwork
+        Decides on the algorithms: direct in full connections, rings elsewhere.
+    precision : str, optional
+        Whose matrix rate is the peak; by default bf16, or what the device has in its place.
+    roofline : bool
+        Whether operations and bytes are priced; else durations are replayed.
+
+    Returns
+    -------
+    AstraSystem
+        One chunk: several at once would each have the whole bandwidth, and several in turn can
+        wait for each other on networks of several dimensions (astra-sim issue 370).
+
+    Raises
+    ------
+    HardwareError
+        The device has no such rate.
+    """
+    return uniform_system(
+        (ALGORITHM_OF[name] for name in network.topology),
+        preferred_dataset_splits=1,
+        active_chunks_per_dimension=1,
+        endpoint_delay_nanoseconds=ENDPOINT_DELAY,
+        local_memory_bandwidth_gb_per_second=digits(hardware.device.memory.bandwidth / GIGA),
+        peak_performance_teraflops=digits(peak_rate(hardware, precision) / TERA),
+        roofline_enabled=roofline,
+        other=MappingProxyType({"boost-mode": 0}),
+    )
+
+
+def peak_rate(hardware: Hardware, precision: str | None = None) -> float:
+    """Return the matrix rate of a precision, or of the usual one [FLOP/s]."""
+    rates = hardware.device.peak_flops
+    usual = next((name for name in (*USUAL_PRECISIONS, *rates) if name in rates), "bf16")
+    return hardware.device.peak(precision or usual)
+
+
+def _largest_divisor(number: int, most: int) -> int:
+    """Return the largest divisor of a number that is not above `most`."""
+    return next(size for size in range(min(number, most), 0, -1) if number % size == 0)
+
+
+def _dimensions(level: Network, positions: int) -> list[Dimension]:
+    """Return a level with so many of its positions, at least two."""
+    if level.topology not in KIND_OF or level.topology == "mesh-2d":
+        raise HardwareError(
+            f"network level '{level.name}' is a {level.topology}; ASTRA-sim has Ring, "
+            "FullyConnected and Switch"
+        )
+    kind, axes = KIND_OF[level.topology]
+    usable = level.bandwidth / level.oversubscription
+    whole = level.size in (0, positions)
+    if kind in ("ring", "torus"):
+        # Of a ring of more, only one of the links of two neighbours leads to the other.
+        return [
+            Dimension(
+                "ring", (side,), usable / axes / (1 if side > 2 or whole else 2), level.latency
+            )
+            for side in near_cube(positions, axes)
+            if side > 1
+        ]
+    if kind == "fully-connected":
+        share = (positions - 1) / ((level.size or positions) - 1)
+        return [Dimension(kind, (positions,), usable * share, level.latency)]
+    return [Dimension("switch", (positions,), usable, level.latency / NEAREST["switch"])]
+
 
 BINARY = "AstraSim_Analytical_Congestion_Unaware"
 MEMORY = {"memory-type": "NO_MEMORY_EXPANSION"}
@@ -70,35 +238,6 @@ class AstraExport:
     network: AstraNetwork
     system: AstraSystem
     notes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AstraPaths:
-    """Files of an export; each is beside the traces.
-
-    Attributes
-    ----------
-    prefix, network, system, memory : str
-    groups : str
-        Empty where there are none.
-    """
-
-    prefix: str
-    network: str
-    system: str
-    memory: str
-    groups: str
-
-    @classmethod
-    def of(cls, prefix: str | Path, traces: TraceSet) -> AstraPaths:
-        """Return the files of a prefix."""
-        return cls(
-            prefix=str(prefix),
-            network=f"{prefix}.network.yml",
-            system=f"{prefix}.system.json",
-            memory=f"{prefix}.memory.json",
-            groups=str(groups_file(prefix)) if traces.groups else "",
-        )
 
 
 def astra_export(
@@ -140,8 +279,8 @@ def astra_export(
     Examples
     --------
     >>> from perfmodel import load_hardware
-    >>> from perfmodel.workloads.convert.synthetic import chained_collectives
-    >>> traces = chained_collectives(16, "all_reduce", 2**20, 2)
+    >>> from perfmodel.workloads.convert.synthetic import repeated_collectives
+    >>> traces = repeated_collectives(16, "all_reduce", 2**20, 2)
     >>> astra_export(traces, load_hardware("dgx-h100"), "astra-sim@af2492b").network.npus_count
     (8, 2)
     """
@@ -196,11 +335,11 @@ def write_astra_export(
         A file cannot be written, or ASTRA-sim would not read the groups there.
     """
     check_prefix(prefix, export.traces)
-    paths = AstraPaths.of(prefix, export.traces)
+    paths = _paths(prefix, export.traces)
     beside: dict[str, Callable[[Path], None]] = {
-        paths.network: lambda path: write_network(export.network, path),
-        paths.system: lambda path: write_system(export.system, path),
-        paths.memory: _write_memory,
+        paths["network"]: lambda path: write_network(export.network, path),
+        paths["system"]: lambda path: write_system(export.system, path),
+        paths["remote-memory"]: _write_memory,
     }
     return write_traces(export.traces, prefix, progress=progress, beside=beside)
 
@@ -221,18 +360,23 @@ def check_prefix(prefix: str | Path, traces: TraceSet) -> None:
 
 def command_lines(export: AstraExport, prefix: str | Path) -> tuple[str, str]:
     """Return the command that runs written files on the real ASTRA-sim, and ours that equals it."""
-    paths = AstraPaths.of(prefix, export.traces)
-    given = {
-        "workload": paths.prefix,
-        "comm-group": paths.groups,
-        "system": paths.system,
-        "network": paths.network,
-        "remote-memory": paths.memory,
+    paths = _paths(prefix, export.traces)
+    real = [f"--{name}-configuration={path}" for name, path in paths.items()]
+    ours = ["perfmodel", "simulate", paths["workload"]]
+    ours += [*("--network", paths["network"]), *("--system", paths["system"])]
+    return shlex.join([BINARY, *real]), shlex.join([*ours, "--simulator", str(export.version)])
+
+
+def _paths(prefix: str | Path, traces: TraceSet) -> dict[str, str]:
+    """Return the files of an export, each beside the traces, by ASTRA-sim's names of them."""
+    groups = {"comm-group": str(groups_file(prefix))} if traces.groups else {}
+    return {
+        "workload": str(prefix),
+        **groups,
+        "system": f"{prefix}.system.json",
+        "network": f"{prefix}.network.yml",
+        "remote-memory": f"{prefix}.memory.json",
     }
-    real = [f"--{name}-configuration={path}" for name, path in given.items() if path]
-    ours = [*("--network", paths.network), *("--system", paths.system)]
-    ours += ["--simulator", str(export.version)]
-    return shlex.join([BINARY, *real]), shlex.join(["perfmodel", "simulate", paths.prefix, *ours])
 
 
 def _write_memory(path: Path) -> None:

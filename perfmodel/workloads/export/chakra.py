@@ -1,24 +1,124 @@
 """Execution traces of a projected strategy: what every rank does in one training step.
 
 Ranks of one pipeline stage do the same; they share all columns but those that name their
-groups and peers.
+groups and peers. Which ranks are a group follows from the order of the axes (`mapping`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError, did_you_mean
-from perfmodel.base.texts import Texts
-from perfmodel.workloads.export.groups import RankGroups, rank_groups
-from perfmodel.workloads.export.nodes import FIRST_STAGE, NEXT_IN_RING, PREVIOUS_IN_RING, NodeList
+from perfmodel.strategy.fields import MAPPING_AXES
+from perfmodel.strategy.mapping import axis_strides
+from perfmodel.workloads.export.program import FIRST_STAGE, NEXT_IN_RING, PREVIOUS_IN_RING
 from perfmodel.workloads.export.stage import stage_nodes
 from perfmodel.workloads.export.types import ProjectedWorkload
-from perfmodel.workloads.trace import ABSENT, SEND, OtherPeers, Ragged, RankTraces, Trace, TraceSet
+from perfmodel.workloads.trace import ABSENT, SEND, OtherPeers, RankTraces, Trace, TraceSet
+
+
+@dataclass(frozen=True, slots=True)
+class RankGroups:
+    """Groups of every kind, and where each rank stands.
+
+    Attributes
+    ----------
+    members : mapping of str to int64[groups, members]
+        Integers of each group, ascending, by kind: "tensor", "context", "expert",
+        "expert_tensor", "data", "expert_data", "shard", "shard_copies", "expert_shard",
+        "expert_shard_copies", "table", "mirror".
+    number : mapping of str to int64[ranks]
+        Which group of a kind a rank belongs to; -1: none.
+    stage : int64[ranks]
+        Pipeline stage of each rank.
+    pipeline_stride : int
+        Distance between ranks of neighbouring stages.
+    """
+
+    members: Mapping[str, Integers]
+    number: Mapping[str, Integers]
+    stage: Integers
+    pipeline_stride: int
+
+
+def rank_groups(strategy: Mapping[str, Any]) -> RankGroups:
+    """Return the groups of all ranks.
+
+    Parameters
+    ----------
+    strategy : mapping of str to int, bool or str
+        A possible one (`StrategyGrid.row`).
+
+    Returns
+    -------
+    RankGroups
+
+    Notes
+    -----
+    Data × context ranks share dense parameters. The ranks of a stage, ascending, hold the
+    experts: first those that share an expert, then the expert-parallel ranks, then the
+    copies. Shard sets are consecutive members of either (`docs/strategies.md`).
+    """
+    degrees = {axis: int(strategy[f"{axis}_parallel"]) for axis in MAPPING_AXES}
+    strides = axis_strides(str(strategy["mapping"]), degrees)
+    devices = int(np.prod(list(degrees.values())))
+    ranks = np.arange(devices)
+    place = {axis: ranks // strides[axis] % degrees[axis] for axis in MAPPING_AXES}
+    pipeline = degrees["pipeline"]
+    stage_ranks = np.stack([ranks[place["pipeline"] == s] for s in range(pipeline)])
+    inner = int(strategy["expert_tensor_parallel"])
+    degree = int(strategy["expert_parallel"])
+    shard = int(strategy["shard_group"])
+    spread = inner * degree
+    width = stage_ranks.shape[1]
+    # stage × copies × expert-parallel × expert-tensor
+    experts = stage_ranks.reshape(pipeline, width // spread, degree, inner)
+
+    members: dict[str, Integers] = {
+        "tensor": _same(ranks, place, "tensor"),
+        "context": _same(ranks, place, "context"),
+        "data": _same(ranks, place, "data", "context"),
+        "expert_tensor": experts.reshape(-1, inner),
+        "expert": experts.transpose(0, 1, 3, 2).reshape(-1, degree),
+        "expert_data": experts.transpose(0, 2, 3, 1).reshape(-1, width // spread),
+    }
+    if shard:
+        members |= _shard_sets(members["data"], shard, "")
+        held = max(1, shard * degrees["tensor"] // spread)
+        members |= _shard_sets(members["expert_data"], held, "expert_")
+    if pipeline > 1:
+        members["table"] = np.stack([stage_ranks[0], stage_ranks[-1]], axis=1)
+        near, far = stage_ranks[: pipeline // 2], stage_ranks[::-1][: pipeline // 2]
+        members["mirror"] = np.stack([near.reshape(-1), far.reshape(-1)], axis=1)
+    number = {}
+    for kind, rows in members.items():
+        number[kind] = np.full(devices, -1, np.int64)
+        number[kind][rows] = np.arange(len(rows))[:, None]
+    return RankGroups(members, number, place["pipeline"], strides["pipeline"])
+
+
+def _same(ranks: Integers, place: Mapping[str, Integers], *axes: str) -> Integers:
+    """Return the groups of ranks that differ in the given axes only, by their first member."""
+    others = [place[axis] for axis in MAPPING_AXES if axis not in axes]
+    order = np.lexsort((ranks, *others))
+    count = int(np.prod([place[axis].max() + 1 for axis in axes]))
+    rows = ranks[order].reshape(-1, count)
+    return rows[np.argsort(rows[:, 0])]
+
+
+def _shard_sets(rows: Integers, members: int, prefix: str) -> dict[str, Integers]:
+    """Split groups into sets of consecutive members, and join those at the same place."""
+    sets = rows.reshape(len(rows), -1, members)
+    return {
+        f"{prefix}shard": sets.reshape(-1, members),
+        f"{prefix}shard_copies": sets.transpose(0, 2, 1).reshape(-1, sets.shape[1]),
+    }
+
 
 GRANULARITIES = ("operation", "layer")
 
@@ -81,16 +181,17 @@ def projected_traces(
         stage_nodes(workload, number, layers=granularity == "layer", serial=serial_communication)
         for number in range(len(workload.stages))
     ]
-    used = sorted({kind for stage in stages for kind in stage.group_kinds})
+    templates = [stage.trace(_metadata(workload, number)) for number, stage in enumerate(stages)]
+    used = sorted({kind for template in templates for kind in template.group_names})
     names = _names(groups, used, numbered_groups)
-    templates = [_template(workload, number, stage) for number, stage in enumerate(stages)]
-    messages = [np.flatnonzero(stage.peers) for stage in stages]
-    peers = [np.array(stage.peers)[places] for stage, places in zip(stages, messages, strict=True)]
+    messages = [np.array(list(stage.peers), np.int64) for stage in stages]
+    peers = [np.array(list(stage.peers.values()), np.int64) for stage in stages]
     parts: list[Trace | OtherPeers] = []
     shared: dict[tuple[int, tuple[str, ...]], Trace] = {}
     for rank in range(workload.devices):
         number = int(groups.stage[rank])
-        own = tuple(names[kind][groups.number[kind][rank]] for kind in stages[number].group_kinds)
+        kinds = templates[number].group_names
+        own = tuple(names[kind][groups.number[kind][rank]] for kind in kinds)
         if (number, own) not in shared:
             shared[number, own] = replace(templates[number], group_names=own)
         trace = shared[number, own]
@@ -117,36 +218,15 @@ def _names(groups: RankGroups, kinds: Sequence[str], numbered: bool) -> Mapping[
     return names
 
 
-def _template(workload: ProjectedWorkload, number: int, nodes: NodeList) -> Trace:
-    """Return the trace of a stage without the names of groups and peers."""
-    count = len(nodes.names)
-    absent = np.full(count, ABSENT, np.int32)
-    nothing = Ragged(np.zeros(count + 1, np.int64), np.zeros(0, np.int64))
-    data_parents, control_parents = nodes.parents()
-    metadata = {
+def _metadata(workload: ProjectedWorkload, stage: int) -> dict[str, str]:
+    """Return what the traces of a stage say of themselves."""
+    about = {
         "model": workload.model.name,
         "hardware": workload.hardware,
         "framework": workload.framework.name,
-        "stage": str(number),
+        "stage": str(stage),
     }
-    metadata |= {name: str(value) for name, value in workload.strategy.items()}
-    return Trace(
-        identifiers=np.arange(count, dtype=np.int64),
-        names=Texts.of(nodes.names),
-        start_time=np.zeros(count),
-        source=absent,
-        destination=absent,
-        priority=absent,
-        involved=absent,
-        lane=absent,
-        data_parents=data_parents,
-        control_parents=control_parents,
-        inputs=nothing,
-        outputs=nothing,
-        whole_microseconds=True,
-        metadata=metadata,
-        **nodes.columns(),
-    )
+    return about | {name: str(value) for name, value in workload.strategy.items()}
 
 
 def _with_peers(

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.network.collectives import COLLECTIVES
+from perfmodel.compute.collectives import COLLECTIVES
 from perfmodel.software.framework import Framework
-from perfmodel.training.project import Workload, closing_settings
+from perfmodel.training.project import closing_settings
+from perfmodel.training.workload import Workload
 from perfmodel.workloads.export.types import (
     COMMUNICATION,
     ProjectedBlock,
@@ -35,8 +36,8 @@ class _Groups:
     """Groups of one strategy's parameters, and prices of collectives over them."""
 
     def __init__(self, work: Workload, hardware: Hardware, framework: Framework) -> None:
+        from perfmodel.compute.network import network_table
         from perfmodel.kernels.step.placement import data_groups
-        from perfmodel.network.table import network_table
 
         strategy = work.strategies[0]
         self.zero = int(strategy.zero)
@@ -47,7 +48,7 @@ class _Groups:
 
     def time(self, collective: str, size: float, members: int, stride: int) -> float:
         """Return the time of one collective [s]."""
-        from perfmodel.network.collectives import collective_times
+        from perfmodel.compute.collectives import collective_times
 
         key = (collective, size, int(members), int(stride))
         if key not in self._times:
@@ -91,24 +92,26 @@ class _Groups:
         prefix = "expert_" if experts else ""
         name = f"{'experts' if experts else 'parameters'}.{what}"
         whole = "shard" if self._group(experts).shard_set else "data"
-        return [
-            _communication(
-                f"{name}.{COLLECTIVES[transfer.kind]}",
-                phase,
-                COLLECTIVES[transfer.kind],
-                "data",
-                prefix + label,
-                transfer.size * share,
-                int(transfer.members),
-                int(transfer.stride),
-                share
-                * self.time(
-                    COLLECTIVES[transfer.kind], transfer.size, transfer.members, transfer.stride
-                ),
+        found = []
+        for transfer, label in zip(transfers, (whole, "shard_copies"), strict=True):
+            if transfer.members <= 1 or transfer.size * share <= 0:
+                continue
+            kind = COLLECTIVES[transfer.kind]
+            ranks = {"members": int(transfer.members), "stride": int(transfer.stride)}
+            time = share * self.time(kind, transfer.size, **ranks)
+            found.append(
+                _communication(
+                    f"{name}.{kind}",
+                    phase,
+                    time,
+                    collective=kind,
+                    axis="data",
+                    group=prefix + label,
+                    size=transfer.size * share,
+                    **ranks,
+                )
             )
-            for transfer, label in zip(transfers, (whole, "shard_copies"), strict=True)
-            if transfer.members > 1 and transfer.size * share > 0
-        ]
+        return found
 
 
 def _with_copies(found: list[ProjectedOperation], time: float) -> list[ProjectedOperation]:
@@ -119,30 +122,8 @@ def _with_copies(found: list[ProjectedOperation], time: float) -> list[Projected
     return [longer, *found[1:]]
 
 
-def _communication(
-    name: str,
-    phase: str,
-    collective: str,
-    axis: str,
-    group: str,
-    size: float,
-    members: int,
-    stride: int,
-    time: float,
-) -> ProjectedOperation:
-    return ProjectedOperation(
-        name,
-        phase,
-        COMMUNICATION,
-        time=time,
-        exposed=time,
-        collective=collective,
-        axis=axis,
-        group=group,
-        size=size,
-        members=members,
-        stride=stride,
-    )
+def _communication(name: str, phase: str, time: float, **about: Any) -> ProjectedOperation:
+    return ProjectedOperation(name, phase, COMMUNICATION, time=time, exposed=time, **about)
 
 
 def stage_data(
@@ -225,7 +206,8 @@ def _pair(
     """Return communication between two stages that are `span` devices apart."""
     axis, phase = ("pipeline", "forward") if group == "pipeline" else ("data", "backward_weight")
     time = groups.time(collective, size, 2, span)
-    return _communication(name, phase, collective, axis, group, size, 2, span, time)
+    about = {"collective": collective, "axis": axis, "group": group, "size": size}
+    return _communication(name, phase, time, **about, members=2, stride=span)
 
 
 def _kept_parameters(

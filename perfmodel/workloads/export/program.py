@@ -1,19 +1,25 @@
-"""In which order a device runs the operations of a block, and its blocks and micro-batches.
+"""In which order a device runs operations, blocks and micro-batches, and the nodes that it makes.
 
 `pass_program` orders one block's operations and says what runs beside what, as the
-framework declares it; `stage_slots` is the pipeline schedule of one stage.
+framework declares it; `stage_slots` is the pipeline schedule of one stage. `NodeList` holds nodes
+of a trace in the making, and the order that a device keeps between them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
+from perfmodel.base.collectives import TRACED
+from perfmodel.base.columns import Texts
+from perfmodel.base.errors import StrategyError
 from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT, Order
 from perfmodel.workloads.export.types import ProjectedOperation
+from perfmodel.workloads.trace import COLLECTIVE as COLLECTIVE_NODE
+from perfmodel.workloads.trace import COMPUTE, Trace, TraceBuilder
 
 BACKWARD_PHASES = ("backward_input", "backward_weight")
 
@@ -219,3 +225,150 @@ def stage_slots(order: Order, stage: int, *, paired: bool = False) -> list[Slot]
             index += 1
         index += 1
     return slots
+
+
+# Whom a message goes to or comes from, as `NodeList.peers` has it; from the last one on, a stage.
+NEXT_IN_RING, PREVIOUS_IN_RING, FIRST_STAGE = range(3)
+
+# Identifiers that a node waits for: whose results it needs, and what merely comes first.
+Parents = tuple[tuple[int, ...], tuple[int, ...]]
+NOBODY: Parents = ((), ())
+
+
+def both(first: Parents, second: Parents) -> Parents:
+    """Wait for all of two sets of parents."""
+    return (
+        tuple(dict.fromkeys((*first[0], *second[0]))),
+        tuple(dict.fromkeys((*first[1], *second[1]))),
+    )
+
+
+def needing(nodes: Iterable[int]) -> Parents:
+    """Wait for the results of nodes."""
+    return (tuple(nodes), ())
+
+
+def after(parents: Parents) -> Parents:
+    """Come behind all of these nodes, needing no result."""
+    return ((), tuple(dict.fromkeys((*parents[0], *parents[1]))))
+
+
+class NodeList:
+    """Nodes of a stage; identifiers count from 0.
+
+    Attributes
+    ----------
+    lane : str
+        Collectives of one group and lane follow each other in the order in which they are
+        added, on every rank: members that took them up in different orders would wait for
+        each other for ever.
+    peers : dict of int to int
+        By node: whom its message goes to or comes from.
+
+    Parameters
+    ----------
+    serial : bool
+        All collectives follow each other, whatever their group and lane.
+    """
+
+    def __init__(self, serial: bool = False) -> None:
+        self.serial = serial
+        self.lane = ""
+        self.peers: dict[int, int] = {}
+        self._last: dict[tuple[str, str], int] = {}  # collective of each group and lane
+        self._builder = TraceBuilder()
+        self._add = self._builder.add
+
+    def compute(
+        self, name: str, parents: Parents, duration: float, flops: float, traffic: float
+    ) -> int:
+        """Add work of the device; without matrix FLOP it states 1, to have an intensity."""
+        return self._add(
+            name,
+            COMPUTE,
+            data=parents[0],
+            control=parents[1],
+            duration=duration,
+            num_ops=max(1, round(flops)),
+            tensor_size=max(1, round(traffic)),
+            on_cpu=0,
+        )
+
+    def host(self, name: str, parents: Parents, duration: float) -> int:
+        """Add time in which the device waits for the host."""
+        data, control = parents
+        return self._add(
+            name,
+            COMPUTE,
+            data=data,
+            control=control,
+            duration=duration,
+            num_ops=0,
+            tensor_size=0,
+            on_cpu=1,
+        )
+
+    def collectives(self, name: str, parents: Parents, item: ProjectedOperation) -> int:
+        """Add all calls of a collective, one after another; return the last."""
+        calls = max(1, round(item.count))
+        size = item.size / item.members if item.collective == "all_gather" else item.size
+        queue = ("", "") if self.serial else (item.group, self.lane)
+        if queue in self._last:
+            parents = both(parents, after(needing((self._last[queue],))))
+        node = -1
+        for _ in range(calls):
+            node = self._add(
+                name,
+                COLLECTIVE_NODE,
+                data=parents[0],
+                control=parents[1],
+                duration=item.time / calls,
+                collective=TRACED.index(item.collective),
+                communication_size=max(1, round(size)),
+                group=item.group,
+                on_cpu=0,
+            )
+            parents = needing((node,))
+        self._last[queue] = node
+        return node
+
+    def message(
+        self,
+        kind: int,
+        name: str,
+        parents: Parents,
+        size: float,
+        duration: float,
+        peer: int,
+        tag: int,
+    ) -> int:
+        """Add a message to a peer (`SEND`), or the arrival of one from it (`RECEIVE`)."""
+        node = self._add(
+            name,
+            kind,
+            data=parents[0],
+            control=parents[1],
+            duration=duration,
+            communication_size=max(1, round(size)),
+            tag=tag,
+            on_cpu=0,
+        )
+        self.peers[node] = peer
+        return node
+
+    def trace(self, metadata: Mapping[str, str]) -> Trace:
+        """Return the nodes as a trace whose groups are kinds of groups.
+
+        Raises
+        ------
+        StrategyError
+            An operation is larger than a trace can say.
+        """
+        try:
+            trace = self._builder.build(metadata)
+        except OverflowError:
+            raise StrategyError(
+                "one operation has more FLOP or bytes than the 63 bits of an execution trace "
+                "hold; use a smaller batch, shorter sequences or more devices"
+            ) from None
+        return replace(trace, names=Texts.of(trace.names), whole_microseconds=True)

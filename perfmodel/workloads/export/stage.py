@@ -7,23 +7,21 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from perfmodel.base.pipelines import SCHEDULE_FACTS
-from perfmodel.workloads.export.nodes import (
+from perfmodel.workloads.export.program import (
+    ALL,
     FIRST_STAGE,
     NEXT_IN_RING,
     NOBODY,
     PREVIOUS_IN_RING,
     NodeList,
     Parents,
-    after,
-    both,
-    needing,
-)
-from perfmodel.workloads.export.program import (
-    ALL,
     ProgramStep,
     Slot,
+    after,
+    both,
     in_pieces,
     makes,
+    needing,
     pass_program,
     stage_slots,
 )
@@ -33,6 +31,7 @@ from perfmodel.workloads.export.types import (
     ProjectedPart,
     ProjectedWorkload,
 )
+from perfmodel.workloads.trace import RECEIVE, SEND
 
 PHASE_NAMES = {
     "forward": "forward",
@@ -252,10 +251,9 @@ class _Stage:
         send = receive = -1
         for hop in range(hops):
             tag, self.messages = self.messages, self.messages + 1
-            duration = item.time / hops
-            text = f"{name} hop {hop}"
-            send = self.nodes.send(text, parents, item.size, duration, NEXT_IN_RING, tag)
-            receive = self.nodes.receive(text, parents, item.size, duration, PREVIOUS_IN_RING, tag)
+            text, about = f"{name} hop {hop}", (parents, item.size, item.time / hops)
+            send = self.nodes.message(SEND, text, *about, NEXT_IN_RING, tag)
+            receive = self.nodes.message(RECEIVE, text, *about, PREVIOUS_IN_RING, tag)
             parents = needing((send, receive))  # what has come is passed on
         return [send, receive]
 
@@ -291,7 +289,7 @@ class _Stage:
         # Interleaved schedules expect the message a slot ahead.
         posted = after(earlier) if self._overlaps else start
         name = self._name(slot, f"chunk {slot.chunk}", f"{_direction(slot)} receive")
-        node = self.nodes.receive(name, posted, message.size, message.time, peer, tag)
+        node = self.nodes.message(RECEIVE, name, posted, message.size, message.time, peer, tag)
         came = both(start, needing((node,)))
         if self.workload.arrival:
             name = self._name(slot, f"chunk {slot.chunk}", f"{_direction(slot)} gather")
@@ -305,7 +303,7 @@ class _Stage:
         if tag < 0 or message is None:
             return
         name = self._name(slot, f"chunk {slot.chunk}", f"{_direction(slot)} send")
-        node = self.nodes.send(name, self.tail, message.size, message.time, peer, tag)
+        node = self.nodes.message(SEND, name, self.tail, message.size, message.time, peer, tag)
         if not self._overlaps:
             self.tail = needing((node,))
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.analysis.explain import OPERATION_COMPONENTS
 from perfmodel.base.errors import StrategyError
+from perfmodel.kernels.variables import OPERATION_COMPONENTS
 from perfmodel.model.build import ModelSpec
 from perfmodel.operations.operations import Role
 from perfmodel.software.framework import Framework

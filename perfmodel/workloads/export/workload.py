@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.analysis.explain import check_one_strategy
 from perfmodel.base.errors import StrategyError
 from perfmodel.kernels.variables import STEP_VARIABLES
 from perfmodel.model.build import ModelSpec
@@ -24,20 +23,21 @@ from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.fields import OFFLOAD
 from perfmodel.strategy.grid import StrategyGrid, batches_of
 from perfmodel.strategy.pipelines import named_pipeline
+from perfmodel.strategy.single import check_one_strategy
 from perfmodel.training.best_layout import BEST
-from perfmodel.training.boundary import arrival_gather, sent_bytes
 from perfmodel.training.layout import stage_layout
 from perfmodel.training.memory import shared_table
-from perfmodel.training.part_table import part_table, pass_times, price_parts
-from perfmodel.training.project import (
-    PIPELINE_FIELDS,
-    Workload,
-    framework_of_run,
-    layer_columns,
-    project_grid,
+from perfmodel.training.part_table import (
+    arrival_gather,
+    part_table,
+    pass_times,
+    price_parts,
+    sent_bytes,
 )
-from perfmodel.training.recomputed import chunk_parts, parts_with, recomputed_of
+from perfmodel.training.project import framework_of_run, project_grid
+from perfmodel.training.schedule import chunk_parts, parts_with, recomputed_of
 from perfmodel.training.scheduled import groups_of
+from perfmodel.training.workload import PIPELINE_FIELDS, Workload, layer_columns
 from perfmodel.workloads.export.data_parallel import stage_data
 from perfmodel.workloads.export.types import (
     COMMUNICATION,
@@ -76,7 +76,7 @@ def projected_workload(
     Raises
     ------
     StrategyError
-        As of `perfmodel.analysis.explain.check_one_strategy`; or nothing is written of a
+        As of `perfmodel.strategy.single.check_one_strategy`; or nothing is written of a
         layout that is not stated.
     """
     from perfmodel.hwprofiles import load_hardware

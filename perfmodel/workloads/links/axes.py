@@ -1,10 +1,13 @@
-"""The axes of a topology, and the links and switches that belong to each.
+"""The axes of a topology: their links and switches, distances and cuts.
 
-The numbering of links is that of :mod:`perfmodel.kernels.workloads.links.routes`.
+The numbering of links is that of :mod:`perfmodel.kernels.workloads.routes`. Distances: Dally &
+Towles 2004, "Principles and Practices of Interconnection Networks", chapter 5 (tori and meshes);
+the others by counting, see ``docs/topologies.md``.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -215,3 +218,104 @@ def build_links(axes: tuple[Axis, ...]) -> Links:
     for array in vars(links).values():
         array.setflags(write=False)
     return links
+
+
+FAT_TREE_HOPS = 4  # device, leaf, core, leaf, device
+SWITCH_HOPS = 2
+
+
+def diameter(axes: tuple[Axis, ...]) -> int:
+    """Return the links of the longest route.
+
+    Along axes the longest distances add up; a fat tree is passed in place of what lies
+    within it.
+    """
+    longest = 0
+    for axis in axes:
+        if axis.size == 1:
+            continue
+        if axis.kind == FAT_TREE:
+            longest = max(longest, FAT_TREE_HOPS)
+        else:
+            longest += _longest(axis)
+    return longest
+
+
+def average_hops(axes: tuple[Axis, ...]) -> float:
+    """Return the mean links of a route over all ordered pairs of two devices."""
+    mean = 0.0  # over all pairs, a device and itself included
+    for axis in axes:
+        if axis.kind == FAT_TREE:
+            mean = mean / axis.size + FAT_TREE_HOPS * (1.0 - 1.0 / axis.size)
+        else:
+            mean += _mean(axis)
+    devices = axes[0].devices
+    return mean * devices / (devices - 1) if devices > 1 else 0.0
+
+
+def _longest(axis: Axis) -> int:
+    if axis.kind == RING:
+        return axis.size // 2
+    if axis.kind == LINE:
+        return axis.size - 1
+    return 1 if axis.kind == FULL else SWITCH_HOPS
+
+
+def _mean(axis: Axis) -> float:
+    """Return the mean distance along an axis over all pairs of positions, equal ones too."""
+    n = axis.size
+    if axis.kind == RING:
+        return n / 4.0 if n % 2 == 0 else (n * n - 1) / (4.0 * n)
+    if axis.kind == LINE:
+        return (n * n - 1) / (3.0 * n)
+    return (1 if axis.kind == FULL else SWITCH_HOPS) * (n - 1) / n
+
+
+def smallest_halving(axes: tuple[Axis, ...]) -> float:
+    """Return the smallest cut along the axes into ``floor(N / 2)`` devices and the rest.
+
+    Notes
+    -----
+    Halving along an axis cuts all its lines in the middle. Where its number of positions is
+    odd the middle slab is halved along another axis. For meshes and tori this is the
+    bisection (Aroca & Fernández Anta 2014, "Bisection (Band)Width of Product Networks with
+    Application to Data Centers"); for other products it is a cut that exists, and the
+    tests compare it with all halvings of small networks.
+    """
+    used = tuple(axis for axis in axes if axis.size > 1)
+    trees = tuple(axis for axis in used if axis.kind == FAT_TREE)
+    return _halve(used, trees, axes[0].devices)
+
+
+def _halve(axes: tuple[Axis, ...], trees: tuple[Axis, ...], devices: int) -> float:
+    """Halve the slab of `devices` devices that spans these axes in a network with fat trees."""
+    if not axes:
+        return 0.0
+    best = math.inf
+    for chosen, axis in enumerate(axes):
+        rest = axes[:chosen] + axes[chosen + 1 :]
+        lines = devices // axis.size
+        half = axis.size // 2
+        if axis.kind == FAT_TREE:
+            inner = math.prod(item.size for item in axes[:chosen])
+            # Whole leaves change sides by their uplink; parts of leaves by their devices.
+            leaf = axis.core_bandwidth if inner == axis.stride else axis.bandwidth * inner
+            cost = lines // inner * half * min(leaf, axis.bandwidth * inner)
+        else:
+            cost = lines * _line_cut(axis, half)
+        # Every device of the smaller half leaves the fat trees further out by its adapter.
+        outer = [tree for tree in trees if tree.stride > axis.stride]
+        cost += sum(tree.bandwidth * lines * half for tree in outer)
+        if axis.size % 2:
+            cost += _halve(rest, trees, lines)
+        best = min(best, cost)
+    return best
+
+
+def _line_cut(axis: Axis, half: int) -> float:
+    """Return the cut through one line of an axis with so many positions on one side."""
+    if axis.kind == RING:
+        return axis.bandwidth * (1 if axis.size == 2 else 2)
+    if axis.kind == FULL:
+        return axis.bandwidth * half * (axis.size - half)
+    return axis.bandwidth * (half if axis.kind == SWITCH else 1)

@@ -19,8 +19,7 @@ from perfmodel.base.figures import check_plot, figure_metadata
 from perfmodel.base.files import atomic_path
 from perfmodel.base.units import format_si
 from perfmodel.workloads.links.axes import FULL, RING
-from perfmodel.workloads.links.blocks import Blocks, blocks_of
-from perfmodel.workloads.links.layout import on_circle, vertex_positions
+from perfmodel.workloads.links.layout import Blocks, blocks_of, on_circle, vertex_positions
 from perfmodel.workloads.links.topology import Topology
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 A `Topology` is a tuple of `Dimension`, innermost first. Devices count in mixed radix, the
 first axis of the first dimension fastest. Vertices are the devices, then the switches,
 dimension by dimension. Links are directed and numbered by arithmetic (see
-:mod:`perfmodel.kernels.workloads.links.routes`), so that nothing quadratic is stored. Conventions,
+:mod:`perfmodel.kernels.workloads.routes`), so that nothing quadratic is stored. Conventions,
 formulas and sources: ``docs/topologies.md``.
 
 Numba is imported inside the functions that need it.
@@ -27,15 +27,14 @@ from perfmodel.workloads.links.axes import (
     MOST_LINKS,
     Axis,
     Links,
+    average_hops,
     axes_of,
     axis_table,
     build_links,
+    diameter,
+    smallest_halving,
 )
-from perfmodel.workloads.links.checks import checked_devices, checked_sizes
-from perfmodel.workloads.links.cuts import cut_bandwidth, smallest_halving
-from perfmodel.workloads.links.dimensions import KINDS, Dimension
-from perfmodel.workloads.links.distances import average_hops, diameter
-from perfmodel.workloads.links.from_hardware import dimensions_of_hardware
+from perfmodel.workloads.links.dimensions import KINDS, Dimension, dimensions_of_hardware
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -209,12 +208,6 @@ class Topology:
             first += axis.switches
         raise StrategyError(f"vertex {vertex}; there are 0 to {self.vertex_count - 1}")
 
-    def neighbours(self, device: int) -> list[int]:
-        """Return the vertices that one link joins to a device (or a switch), ascending."""
-        if not 0 <= device < self.vertex_count:
-            raise StrategyError(f"vertex {device}; there are 0 to {self.vertex_count - 1}")
-        return [int(v) for v in np.unique(self.link_target[self.link_source == device])]
-
     # Routes ------------------------------------------------------------------------
 
     def route(self, source: int, target: int) -> Integers:
@@ -246,7 +239,7 @@ class Topology:
             A device that does not exist, or shapes that do not broadcast.
         """
         from perfmodel.kernels.work import kernel_work
-        from perfmodel.kernels.workloads.links import routes as kernel
+        from perfmodel.kernels.workloads import routes as kernel
 
         starts, ends = self._messages(sources, targets)
         offsets = np.zeros(starts.size + 1, dtype=np.int64)
@@ -254,20 +247,6 @@ class Topology:
             np.cumsum(kernel.hop_counts(self._table, starts, ends), out=offsets[1:])
             links = kernel.write_routes(self._table, self.device_count, starts, ends, offsets)
         return offsets, links
-
-    def group_links(self, members: ArrayLike) -> Integers:
-        """Return the links that the routes between all members of a group use, ascending.
-
-        Two groups that have none in common do not disturb each other.
-        """
-        from perfmodel.kernels.work import kernel_work
-        from perfmodel.kernels.workloads.links import routes as kernel
-
-        used = np.zeros(self.link_count, dtype=np.bool_)
-        ids = np.unique(self._devices(members, "member"))
-        with kernel_work(routes=ids.size**2):
-            kernel.mark_group_links(self._table, self.device_count, self.diameter, ids, used)
-        return np.flatnonzero(used)
 
     def switch_links(self, devices: ArrayLike, dimension: int) -> tuple[Integers, Integers]:
         """Return the links from devices to the switch of a dimension, and back from it.
@@ -318,41 +297,13 @@ class Topology:
             that do not broadcast.
         """
         from perfmodel.kernels.work import kernel_work
-        from perfmodel.kernels.workloads.links import routes as kernel
+        from perfmodel.kernels.workloads import routes as kernel
 
         starts, ends, sizes = self._sized_messages(sources, targets, bytes)
         loads = np.zeros(self.link_count)
         table = self._table, self.device_count, self.diameter
         with kernel_work(routes=starts.size):
             kernel.add_loads(*table, starts, ends, sizes, loads)
-        return loads
-
-    def link_loads_of_matrix(self, matrix: ArrayLike) -> Floats:
-        """Return the bytes over every link under a traffic matrix.
-
-        Parameters
-        ----------
-        matrix : float64[devices, devices]
-            Bytes from row to column [B]; the diagonal stays on its device.
-
-        Raises
-        ------
-        StrategyError
-            Another shape, or an entry that is negative or not finite.
-        """
-        from perfmodel.kernels.work import kernel_work
-        from perfmodel.kernels.workloads.links import routes as kernel
-
-        traffic = np.ascontiguousarray(checked_sizes(matrix))
-        count = self.device_count
-        if traffic.shape != (count, count):
-            raise StrategyError(
-                f"a traffic matrix of shape {traffic.shape} on {count} devices; "
-                f"{(count, count)} is due"
-            )
-        loads = np.zeros(self.link_count)
-        with kernel_work(routes=count**2):
-            kernel.add_matrix_loads(self._table, count, self.diameter, traffic, loads)
         return loads
 
     def load_time(self, loads: ArrayLike) -> float:
@@ -379,7 +330,7 @@ class Topology:
     def hops(self, source: ArrayLike, target: ArrayLike) -> Integers:
         """Return the links between devices; int64 of the broadcast shape."""
         from perfmodel.kernels.work import kernel_work
-        from perfmodel.kernels.workloads.links import routes as kernel
+        from perfmodel.kernels.workloads import routes as kernel
 
         starts, ends = self._messages(source, target)
         shape = np.broadcast_shapes(np.shape(source), np.shape(target))
@@ -397,31 +348,6 @@ class Topology:
         """Mean links of a route, over all ordered pairs of two devices; 0 for one device."""
         return average_hops(self.axes)
 
-    def message_time(self, source: ArrayLike, target: ArrayLike, bytes: ArrayLike) -> Floats:
-        """Return times of messages that have the network to themselves [s].
-
-        Latencies of the route plus the size over the bandwidth of its slowest link, once
-        (cut-through); 0 from a device to itself. Float64 of the broadcast shape.
-        """
-        from perfmodel.kernels.work import kernel_work
-        from perfmodel.kernels.workloads.links import routes as kernel
-
-        starts, ends, sizes = self._sized_messages(source, target, bytes)
-        shape = np.broadcast_shapes(np.shape(source), np.shape(target), np.shape(bytes))
-        links = self._links
-        with kernel_work(routes=starts.size):
-            times: Floats = kernel.message_times(
-                self._table,
-                self.device_count,
-                self.diameter,
-                links.bandwidth,
-                links.latency,
-                starts,
-                ends,
-                sizes,
-            )
-        return times.reshape(shape)
-
     def bisection_bandwidth(self) -> float:
         """Return the smallest bandwidth, one direction, between two halves [B/s].
 
@@ -429,19 +355,6 @@ class Topology:
         costs less; the smallest of the cuts along the axes (see ``docs/topologies.md``).
         """
         return smallest_halving(self.axes)
-
-    def cut_bandwidth(self, inside: ArrayLike) -> float:
-        """Return the bandwidth, one direction, between some devices and all others [B/s].
-
-        Parameters
-        ----------
-        inside : array of int
-            Devices of one side. Switches stand on the side that costs less: what leaves the
-            set, over this bandwidth, bounds every schedule from below.
-        """
-        chosen = np.zeros(self.device_count, dtype=np.bool_)
-        chosen[self._devices(inside, "device")] = True
-        return cut_bandwidth(self.axes, chosen)
 
     def _devices(self, values: ArrayLike, what: str) -> Integers:
         return checked_devices(values, self.device_count, what)
@@ -460,3 +373,42 @@ class Topology:
         }
         alike = broadcast("messages", columns, dtype=None, error=StrategyError)
         return alike["sources"], alike["targets"], alike["sizes"]
+
+
+def checked_devices(values: ArrayLike, count: int, what: str) -> NDArray[np.int64]:
+    """Return ids of devices as int64.
+
+    Raises
+    ------
+    StrategyError
+        An id that is no whole number from 0 to ``count - 1``; `what` names its part.
+    """
+    ids = np.asarray(values)
+    if ids.size == 0:
+        return ids.astype(np.int64)
+    if ids.dtype.kind not in "iu":
+        raise StrategyError(
+            f"{what} {values!r}; ids of devices are whole numbers from 0 to {count - 1}"
+        )
+    bad = (ids < 0) | (ids >= count)
+    if np.any(bad):
+        raise StrategyError(f"{what} {ids[bad].flat[0]} does not exist; ids are 0 to {count - 1}")
+    return ids.astype(np.int64)
+
+
+def checked_sizes(values: ArrayLike) -> NDArray[np.float64]:
+    """Return bytes as float64.
+
+    Raises
+    ------
+    StrategyError
+        A value that is no number, negative or not finite.
+    """
+    try:
+        sizes = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise StrategyError(f"bytes {values!r}; sizes of messages are numbers") from None
+    bad = ~(np.isfinite(sizes) & (sizes >= 0.0))
+    if np.any(bad):
+        raise StrategyError(f"a message of {sizes[bad].flat[0]} B; a size is finite and >= 0")
+    return sizes

@@ -1,7 +1,7 @@
-"""Collectives as explicit schedules: every message of every step.
+"""Collectives as explicit schedules: every message of every step, and its bytes on links.
 
 A schedule knows positions in a group, not devices, and bytes, not seconds: it is what
-`on_links` lays on a topology.
+`operation_loads` lays on a topology.
 
 Letters
     n   members of the group, positions 0 .. n-1
@@ -15,14 +15,19 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.base.columns import Flags, Floats, Integers
 from perfmodel.base.errors import StrategyError, did_you_mean
+from perfmodel.workloads.links.topology import checked_devices
 from perfmodel.workloads.schedules.algorithms import ALGORITHMS, LEVEL_CHOICES, Algorithm, Levels
 from perfmodel.workloads.schedules.moves import REDUCER, Moves, relabel, totals
+
+if TYPE_CHECKING:
+    from perfmodel.workloads.links.topology import Topology
 
 __all__ = ["REDUCER", "Schedule", "available", "schedule"]
 
@@ -128,7 +133,6 @@ def schedule(
     root: int = 0,
     domain: int | None = None,
     targets: Sequence[int] | None = None,
-    traffic: npt.ArrayLike | None = None,
     inside: str | None = None,
     across: str | None = None,
 ) -> Schedule:
@@ -146,16 +150,13 @@ def schedule(
     size : float
         [B], nccl-tests convention: all-reduce, the buffer of a rank; all-gather, the whole
         output; reduce-scatter, the whole input; all-to-all, the whole send buffer of a rank;
-        gather and scatter, the whole buffer of the root; otherwise the message. Left out
-        when ``traffic`` is given.
+        gather and scatter, the whole buffer of the root; otherwise the message.
     root : int
         Position that a rooted collective starts from or ends at.
     domain : int
         Neighbouring positions that form a domain of a two-level algorithm; divides n.
     targets : sequence of int
         Positions that a multicast goes to (only there).
-    traffic : float64[n, n]
-        Bytes [B] from row to column of an all-to-all (only there); the diagonal stays local.
     inside, across : str
         Algorithms inside and across domains of the hierarchical all-reduce, all-gather,
         reduce-scatter (ring unless said otherwise), broadcast (recursive_doubling), gather
@@ -185,7 +186,7 @@ def schedule(
     count = participants.size
     moved = chosen.build(count, levels) if levels else chosen.build(count)
     parts = chosen.parts(count)
-    total, block_bytes = _sizes(collective, size, traffic, members, count, parts)
+    total, block_bytes = _sizes(collective, size, members, count, parts)
     origin, destination = _ownership(collective, members, participants, block_bytes.size)
     if collective in ROOTED:
         renamed = participants[:, None] if collective in ("gather", "scatter") else None
@@ -286,26 +287,11 @@ def _participants(
 def _sizes(
     collective: str,
     size: float | None,
-    traffic: npt.ArrayLike | None,
     members: int,
     count: int,
     parts: int,
 ) -> tuple[float, Floats]:
     """Size of the collective and of its blocks [B]."""
-    if traffic is not None:
-        if collective != "all_to_all":
-            raise StrategyError(f"only an all_to_all has traffic, got it for {collective}")
-        if size is not None:
-            raise StrategyError("give size or traffic, not both")
-        table = np.asarray(traffic, dtype=np.float64)
-        if table.shape != (members, members):
-            raise StrategyError(
-                f"traffic must be {members} x {members} bytes, source by target, "
-                f"got {' x '.join(map(str, table.shape))}"
-            )
-        if not np.isfinite(table).all() or (table < 0).any():
-            raise StrategyError("traffic must be finite bytes >= 0")
-        return float(table.sum(axis=1).max()), table.ravel().copy()
     if size is None:
         raise StrategyError(f"{collective} needs size, its bytes")
     if not isinstance(size, int | float | np.number) or not math.isfinite(size) or size < 0:
@@ -357,3 +343,99 @@ def _messages(
     step, source = np.divmod(rest, wide)
     reduces = moved.reduces[order][first]
     return step, source - 1, target - 1, size, reduces, offsets, blocks
+
+
+def operation_schedule(
+    topology: Topology,
+    operation: str,
+    algorithm: str | None,
+    members: ArrayLike,
+    size: float,
+    domain: int | None = None,
+) -> Schedule:
+    """Return the messages of an operation of a group of devices.
+
+    Parameters
+    ----------
+    topology : Topology
+    operation : str
+        As `perfmodel.workloads.schedules.schedule.schedule` knows it.
+    algorithm : str, optional
+        The first one that it has for the operation where left out.
+    members : array of int
+        Devices of the group, the root first.
+    size : float
+        [B], nccl-tests convention.
+    domain : int, optional
+        Members of a domain of a two-level algorithm; those that share the innermost
+        dimension with the first member where left out.
+
+    Raises
+    ------
+    StrategyError
+        Unknown names, or what the algorithm cannot do.
+    """
+    devices = checked_devices(np.atleast_1d(np.asarray(members)), topology.device_count, "member")
+    known = available(operation)
+    chosen = known[0] if algorithm is None else algorithm
+    if domain is None and chosen in known and ALGORITHMS[operation][chosen].two_level:
+        innermost = devices // topology.dimensions[0].size
+        domain = int(np.count_nonzero(innermost == innermost[0]))
+    return schedule(operation, chosen, devices.size, size, domain=domain)
+
+
+def operation_loads(
+    topology: Topology, schedule: Schedule, members: ArrayLike
+) -> NDArray[np.float64]:
+    """Return the bytes that all messages of a schedule bring over every link.
+
+    Parameters
+    ----------
+    topology : Topology
+    schedule : Schedule
+        From `perfmodel.workloads.schedules.schedule.schedule`.
+    members : array of int
+        Device of every position of the group.
+
+    Returns
+    -------
+    float64[links]
+        [B], all steps together.
+
+    Raises
+    ------
+    StrategyError
+        Not one device per position, a device twice, or a switch that reduces for a group
+        that no single switch joins.
+    """
+    devices = np.atleast_1d(np.asarray(members))
+    if devices.shape != (schedule.members,) or np.unique(devices).size != devices.size:
+        raise StrategyError(
+            f"a group of {schedule.members} members needs as many different devices, not "
+            f"{devices.tolist()}"
+        )
+    up, down = schedule.target == REDUCER, schedule.source == REDUCER
+    plain = ~(up | down)
+    loads = topology.link_loads(
+        devices[schedule.source[plain]], devices[schedule.target[plain]], schedule.bytes[plain]
+    )
+    if np.any(up | down):
+        dimension = _joining_switch(topology, devices)
+        to_switch, _ = topology.switch_links(devices[schedule.source[up]], dimension)
+        _, from_switch = topology.switch_links(devices[schedule.target[down]], dimension)
+        np.add.at(loads, to_switch, schedule.bytes[up])
+        np.add.at(loads, from_switch, schedule.bytes[down])
+    return loads
+
+
+def _joining_switch(topology: Topology, devices: NDArray[np.int64]) -> int:
+    """Return the dimension whose one switch joins all the devices."""
+    places = topology.coordinates(devices)
+    differ = np.flatnonzero(np.any(places != places[0], axis=0))
+    axes = [i for i, item in enumerate(topology.dimensions) for _ in item.shape]
+    dimension = axes[differ[0]] if differ.size == 1 else -1
+    if dimension < 0 or topology.dimensions[dimension].kind not in ("switch", "rail"):
+        raise StrategyError(
+            "a switch reduces for devices that are all on it; these are not on one switch or rail"
+        )
+    return dimension

@@ -2,7 +2,7 @@
 
 Computation lasts as its trace states: measured, or predicted by our kernel models. Where a
 trace states no time, or on request, it takes its roofline time at the rates that kernels
-sustain. Collectives and messages are those of :mod:`perfmodel.network.collectives`.
+sustain. Collectives and messages are those of :mod:`perfmodel.compute.collectives`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from perfmodel.base.collectives import TRACED
 from perfmodel.base.columns import Flags, Floats, Integers
 from perfmodel.base.errors import FormatError, HardwareError, StrategyError
-from perfmodel.network.table import check_places
+from perfmodel.compute.network import check_places
 from perfmodel.workloads.simulation.costs import (
     LocalCosts,
     Ports,
@@ -194,7 +194,7 @@ class HardwareCosts:
         involved: tuple[bool, ...] | None,
     ) -> Floats:
         """Return times of a collective [s]."""
-        from perfmodel.network.collectives import collective_times
+        from perfmodel.compute.collectives import collective_times
 
         del involved  # the members say it all
         if len(members) < 2:
@@ -236,7 +236,7 @@ class HardwareCosts:
         self, kind: int, sizes: Integers, members: tuple[int, ...]
     ) -> tuple[Floats, Floats, int]:
         """Return how long collectives keep links of their devices busy, by level [s]."""
-        from perfmodel.network.collectives import link_occupancies
+        from perfmodel.compute.collectives import link_occupancies
 
         shape = self._shape(members) if len(members) > 1 else (1, 1)
         name, amounts = self._priced_as(kind, sizes, len(members))
@@ -275,7 +275,7 @@ class HardwareCosts:
 
     def message_times(self, sources: Integers, destinations: Integers, sizes: Integers) -> Floats:
         """Return times of messages [s]; they cross the outermost level on which ranks differ."""
-        from perfmodel.network.collectives import collective_times
+        from perfmodel.compute.collectives import collective_times
 
         stride = self._distance(sources, destinations)
         times = collective_times(
@@ -287,7 +287,7 @@ class HardwareCosts:
         self, sources: Integers, destinations: Integers, sizes: Integers
     ) -> tuple[Floats, Floats]:
         """Return how long messages keep a link of both their devices busy, by level [s]."""
-        from perfmodel.network.collectives import link_occupancies
+        from perfmodel.compute.collectives import link_occupancies
 
         stride = self._distance(sources, destinations)
         amounts = np.where(sources == destinations, 0.0, sizes * self.element_bytes)
@@ -311,7 +311,7 @@ class HardwareCosts:
         Evenly spaced groups keep their stride where they start with a domain; others are
         taken as if their members were spread evenly over the domains that they meet.
         """
-        from perfmodel.network.collectives import members_per_domain
+        from perfmodel.compute.collectives import members_per_domain
 
         ranks = np.sort(np.array(members, np.int64))
         count = len(ranks)

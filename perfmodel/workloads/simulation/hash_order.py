@@ -25,7 +25,7 @@ from perfmodel.base.errors import FormatError
 from perfmodel.workloads.simulation.graph import UNLIMITED, Graph, Rank
 
 if TYPE_CHECKING:
-    from perfmodel.workloads.simulation.run import Plan
+    from perfmodel.workloads.simulation.plan import Plan
 
 # Buckets after each growth, when numbers are added one by one.
 BUCKETS = (13, 29, 59, 127, 257, 541, 1109, 2357, 5087, 10273, 20753, 42043, 85229, 172933, 351061,

@@ -1,9 +1,15 @@
-"""Results of a simulation of execution traces, per rank."""
+"""Results of a simulation of execution traces, per rank; as a timeline too.
+
+What ASTRA-sim reports of a rank follows from when its nodes began and ended: astra-sim
+af2492b, `workload/Statistics.cc` and `workload/Workload.cc`.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +17,19 @@ from numpy.typing import NDArray
 
 from perfmodel.base.collectives import TRACED
 from perfmodel.base.columns import Floats, Integers
+from perfmodel.base.timelines import Track, write_timeline
+from perfmodel.workloads.simulation.costs import on_host
+from perfmodel.workloads.simulation.graph import Graph, Rank
+from perfmodel.workloads.trace import (
+    ABSENT,
+    COLLECTIVE,
+    COMPUTE,
+    PAUSE,
+    RECEIVE,
+    SEND,
+    Trace,
+    TraceSet,
+)
 
 if TYPE_CHECKING:
     import xarray
@@ -216,3 +235,169 @@ class Simulation:
         """Return a figure of every rank in the cost model's unit."""
         rows = np.array([getattr(figures, name) for figures in self.classes], np.float64)
         return rows[self.class_of_rank]
+
+
+def class_figures(
+    graph: Graph, rank: Rank, start: Floats, end: Floats, whole: bool
+) -> ClassFigures:
+    """Return the figures of a class of ranks; times in the cost model's unit.
+
+    Parameters
+    ----------
+    graph : Graph
+    rank : Rank
+        That stands for the class.
+    start, end : float64[nodes]
+        In order of identifier.
+    whole : bool
+        Times are ASTRA-sim's nanoseconds.
+
+    Returns
+    -------
+    ClassFigures
+        Without peak memory.
+    """
+    kinds = graph.column("kinds")
+    host = on_host(graph.trace)[graph.order]
+    device = (kinds == COMPUTE) & ~host
+    working = host & (graph.column("lane") != PAUSE)
+    communication = ((kinds == COLLECTIVE) | (kinds == SEND) | (kinds == RECEIVE)) & ~host
+    duration = end - start
+    wall = float(end.max(initial=0.0))
+    # ASTRA-sim divides by everything computed, host included, and 1 ns so that it never
+    # divides by 0 (Statistics.cc extract_utilizations); by the device's own work elsewhere.
+    counted_work = (kinds == COMPUTE) if whole else device
+    computed = float(duration[counted_work].sum()) + float(whole)
+    priced = graph.local.priced
+    any_priced = bool(priced.any())
+
+    def mean(weights: Floats) -> float:
+        if not any_priced or computed == 0.0:
+            return float("nan")
+        return float((weights * duration)[priced].sum()) / computed
+
+    by_collective = np.zeros((3, len(TRACED)))
+    which = graph.column("collective")
+    counted = communication & (kinds == COLLECTIVE) & (which >= 0)
+    amounts = np.maximum(graph.column("communication_size"), 0)
+    for row, weights in enumerate((amounts, np.ones(graph.nodes), duration)):
+        by_collective[row] = np.bincount(
+            which[counted], weights=weights[counted], minlength=len(TRACED)
+        )
+    messages = communication & (kinds == SEND)
+    gpu_time = covered(start[device], end[device])
+    in_file_order = np.empty((2, graph.nodes))
+    in_file_order[0, rank.order] = start
+    in_file_order[1, rank.order] = end
+    return ClassFigures(
+        wall_time=wall,
+        gpu_time=gpu_time,
+        cpu_time=covered(start[working], end[working]),
+        communication_time=covered(start[communication], end[communication]),
+        exposed_communication=wall - gpu_time,
+        compute_bound_fraction=mean(graph.local.compute_bound.astype(np.float64)),
+        compute_utilization=mean(graph.local.compute_utilization),
+        memory_utilization=mean(graph.local.memory_utilization),
+        operation_intensity=mean(graph.local.operation_intensity),
+        peak_memory=float("nan"),
+        collective_bytes=by_collective[0],
+        collective_count=by_collective[1].astype(np.int64),
+        collective_time=by_collective[2],
+        sent_bytes=float(amounts[messages].sum()),
+        sent_count=int(messages.sum()),
+        start=in_file_order[0],
+        end=in_file_order[1],
+    )
+
+
+def covered(start: Floats, end: Floats) -> float:
+    """Return how long at least one of several intervals lasts (Statistics.cc:93)."""
+    if not len(start):
+        return 0.0
+    order: Integers = np.argsort(start, kind="stable")
+    begins, ends = start[order], end[order]
+    latest = np.maximum.accumulate(ends)
+    before = np.concatenate([begins[:1], latest[:-1]])
+    return float(np.maximum(ends - np.maximum(begins, before), 0.0).sum())
+
+
+def write_simulation(traces: TraceSet, result: Simulation, path: str | Path) -> int:
+    """Write the timeline of a run for https://ui.perfetto.dev, completely or not at all.
+
+    Parameters
+    ----------
+    traces : TraceSet
+        What was run.
+    result : Simulation
+    path : str or Path
+
+    Returns
+    -------
+    int
+        Operations written.
+
+    Raises
+    ------
+    DataError
+        The file cannot be written.
+    """
+    wall_time = {"wall time [s]": float(result.wall_time.max())}
+    return write_timeline(simulation_tracks(traces, result), path, wall_time)
+
+
+def simulation_tracks(traces: TraceSet, result: Simulation) -> Iterator[Track]:
+    """Yield the tracks of the distinct ranks: compute, communication, host; by lane if stated."""
+    for rank in sorted({int(rank) for rank in result.representative}):
+        trace = traces.traces[rank]
+        yield from _rank_tracks(trace, rank, result.starts(rank), result.ends(rank))
+
+
+def _rank_tracks(trace: Trace, rank: int, start: np.ndarray, end: np.ndarray) -> Iterator[Track]:
+    """Yield the tracks of one rank, without nodes that take no time."""
+    communicates = np.isin(trace.kinds, [COLLECTIVE, SEND])
+    receives = trace.kinds == RECEIVE
+    host = trace.on_cpu == 1
+    kinds = {
+        "compute": ~communicates & ~receives & ~host,
+        "communication": communicates & ~host,
+        "receive": receives & ~host,
+        "host": host,
+    }
+    duration = np.maximum(end - start, 0.0)
+    threads = [
+        (f"{name} {lane}" if lane != ABSENT else name, name, chosen & (trace.lane == lane))
+        for name, chosen in kinds.items()
+        for lane in np.unique(trace.lane[chosen]).tolist()
+        if lane != PAUSE
+    ]
+    for thread, category, chosen in threads:
+        places = np.flatnonzero(chosen & (duration > 0.0))
+        if not places.size:
+            continue
+        places = places[np.argsort(start[places], kind="stable")]
+        arguments: dict[str, Any] = {
+            "node": trace.identifiers[places],
+            "operations [FLOP]": _stated(trace.num_ops[places]),
+            "memory traffic [B]": _stated(trace.tensor_size[places]),
+            "bytes": _stated(trace.communication_size[places]),
+            "collective": [
+                TRACED[kind] if kind >= 0 else None for kind in trace.collective[places]
+            ],
+            "group": [
+                trace.group_names[group] if group >= 0 else None for group in trace.group[places]
+            ],
+        }
+        yield Track(
+            f"rank {rank}",
+            thread,
+            [trace.names[int(place)] for place in places],
+            start[places],
+            duration[places],
+            category,
+            arguments,
+        )
+
+
+def _stated(column: np.ndarray) -> list[int | None]:
+    """Return the numbers that are stated."""
+    return [int(value) if value >= 0 else None for value in column]

@@ -1,50 +1,29 @@
-"""Execution traces run in time: `simulate`."""
+"""Execution traces run in time: `simulate`; why a run stands still: who waits for whom."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import DataError, FormatError
-from perfmodel.workloads.simulation.contention import flows_on_ports, no_flows
 from perfmodel.workloads.simulation.costs import Costs, node_text
-from perfmodel.workloads.simulation.deadlock import explain_standstill
-from perfmodel.workloads.simulation.graph import Graph, Rank
+from perfmodel.workloads.simulation.graph import UNLIMITED, Graph, Rank, share_graphs
 from perfmodel.workloads.simulation.hash_order import run_in_hash_order, same_numbers
-from perfmodel.workloads.simulation.meetings import Group, Messages, find_groups, match_messages
-from perfmodel.workloads.simulation.result import Simulation
-from perfmodel.workloads.simulation.rings import RingColumns, ring_pattern
-from perfmodel.workloads.simulation.sharing import share_graphs
-from perfmodel.workloads.simulation.statistics import class_figures
-from perfmodel.workloads.simulation.symmetry import met_by, rank_classes
+from perfmodel.workloads.simulation.meetings import find_groups, match_messages
+from perfmodel.workloads.simulation.plan import Plan, make_plan
+from perfmodel.workloads.simulation.result import Simulation, class_figures
+from perfmodel.workloads.simulation.symmetry import rank_classes
 from perfmodel.workloads.trace import TraceSet
+
+if TYPE_CHECKING:
+    from perfmodel.workloads.simulation.plan import Plan
 
 MOST_EXPLAINED = 5_000_000  # nodes that are run again to say which ranks wait for each other
 MOST_RUN = 50_000_000  # nodes of all ranks that are run where one rank cannot stand for others
 MOST_EXACT = 2.0**53  # whole numbers that float64 tells apart
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What the kernel runs: one rank of each class.
-
-    Attributes
-    ----------
-    representatives : list of int
-        Rank of each class.
-    first : int64[classes + 1]
-        Where the nodes of each begin in arrays over all of them.
-    arguments : dict of str to array or int
-        Of `kernels.trace.schedule.run_traces`.
-    """
-
-    representatives: list[int]
-    first: Integers
-    arguments: dict[str, Any]
 
 
 def simulate(
@@ -135,7 +114,7 @@ def simulate(
     if symmetry and machine is None and not (by_hash and not same_numbers(ranks)):
         classes = rank_classes(ranks, groups, of_rank, messages)
     every = np.arange(len(ranks))
-    plan = _plan(
+    plan = make_plan(
         graphs,
         ranks,
         groups,
@@ -174,7 +153,7 @@ def simulate(
         if not (stuck or ((tied or apart) and costs.whole)):
             break
         classes = again
-        plan = _plan(graphs, ranks, groups, of_rank, messages, classes, costs, by_place=True)
+        plan = make_plan(graphs, ranks, groups, of_rank, messages, classes, costs, by_place=True)
         with kernel_work(nodes=plan.first[-1]):
             start, end, order, tied, apart = kernel.run_traces(**plan.arguments)
         stuck = bool(len(order) and order[-1] < 0)
@@ -204,115 +183,6 @@ def simulate(
         contention=costs.ports is not None,
         together=apart and costs.whole,
     )
-
-
-def _plan(
-    graphs: Sequence[Graph],
-    ranks: Sequence[Rank],
-    groups: Sequence[Group],
-    of_rank: Sequence[Sequence[int]],
-    messages: Messages | None,
-    classes: Integers,
-    costs: Costs,
-    by_place: bool = False,
-) -> Plan:
-    """Return what the kernel needs to run the first rank of each class.
-
-    `by_place`: ranks of a class see the same around each ring, so that members may end apart.
-    """
-    representatives = np.unique(classes, return_index=True)[1].tolist()
-    used = sorted({ranks[rank].graph for rank in representatives})
-    static_first = dict(zip(used, _starts([graphs[graph].nodes for graph in used]), strict=False))
-    edges = dict(zip(used, _starts([len(graphs[g].children) for g in used]), strict=False))
-    first = _starts([graphs[ranks[rank].graph].nodes for rank in representatives])
-
-    time = np.zeros(first[-1])
-    partner = np.full(first[-1], -1, np.int64)
-    blocks: dict[bytes, int] = {}
-    instance_time: list[Floats] = []
-    tail: list[Floats] = []
-    rings = RingColumns(by_place)
-    instances = 0
-
-    def node_of(group: Group) -> Callable[[int], Integers]:
-        def nodes_at(place: int) -> Integers:
-            number = classes[group.members[place]]
-            by_slot = graphs[ranks[representatives[number]].graph].by_slot
-            nodes: Integers = first[number] + by_slot[group.slots[place]]
-            return nodes
-
-        return nodes_at
-
-    for number, rank in enumerate(representatives):
-        graph, begin = graphs[ranks[rank].graph], first[number]
-        time[begin : first[number + 1]] = graph.local.times
-        for slot, index in enumerate(of_rank[rank]):
-            group = groups[index]
-            key = group.different + b"|"
-            if by_place and group.ring is not None:
-                key += ring_pattern(group, classes)[0]
-            else:
-                key += met_by(group, classes)
-            if key not in blocks:
-                blocks[key] = instances
-                instances += len(group.times)
-                instance_time.append(group.times)
-                tail.append(np.full(len(group.times), group.tail))
-                rings.add(group, node_of(group))
-            nodes = graph.by_slot[slot]
-            partner[begin + nodes] = blocks[key] + np.arange(len(nodes))
-        if messages is not None:
-            rows = slice(messages.offsets[rank], messages.offsets[rank + 1])
-            nodes = begin + graph.messages
-            partner[nodes] = first[classes[messages.peer_rank[rows]]] + messages.peer_number[rows]
-            time[nodes] = messages.times[rows]
-    meeting = [
-        first[number] + graphs[ranks[rank].graph].collectives
-        for number, rank in enumerate(representatives)
-    ]
-    met = np.concatenate([np.zeros(0, np.int64), *meeting])
-    met = met[np.argsort(partner[met], kind="stable")]
-    instance_first = np.zeros(instances + 1, np.int64)
-    np.cumsum(np.bincount(partner[met], minlength=instances), out=instance_first[1:])
-
-    def joined(name: str) -> Integers:
-        columns = [getattr(graphs[graph], name) for graph in used]
-        return columns[0] if len(columns) == 1 else np.concatenate(columns)
-
-    offsets = [graphs[graph].child_offsets + edges[graph] for graph in used]
-    resource = joined("resource")
-    arguments = {
-        "static_first": np.array([static_first[ranks[r].graph] for r in representatives], np.int64),
-        "first": first,
-        "child_first": np.concatenate([column[:-1] for column in offsets]),
-        "child_end": np.concatenate([column[1:] for column in offsets]),
-        "children": joined("children"),
-        "parents": joined("parents"),
-        "resource": resource,
-        "role": joined("role"),
-        "time": time,
-        "partner": partner,
-        "instance_first": instance_first,
-        "instance_nodes": met,
-        "instance_time": np.concatenate([np.zeros(0), *instance_time]),
-        "tail": np.concatenate([np.zeros(0), *tail]),
-        "rings": rings.columns(),
-        "resources": int(resource.max(initial=0)) + 1,
-        "together": not costs.whole,
-        "flows": no_flows(),
-    }
-    if costs.ports is not None:
-        arguments["flows"] = flows_on_ports(
-            graphs, ranks, groups, of_rank, messages, representatives, first, partner, instances
-        )
-    return Plan(representatives, first, arguments)
-
-
-def _starts(lengths: Sequence[int]) -> Integers:
-    """Return where each of several pieces begins, and where the last one ends."""
-    starts = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=starts[1:])
-    return starts
 
 
 def _check_sum(plan: Plan, costs: Costs, ranks: Sequence[Rank]) -> None:
@@ -347,7 +217,7 @@ def _set_memory(
 ) -> None:
     """Set the peak memory of each class that has tensors."""
     from perfmodel.kernels.work import kernel_work
-    from perfmodel.kernels.workloads.trace import memory as kernel
+    from perfmodel.kernels.workloads.trace import schedule as kernel
 
     tensors = [graphs[ranks[rank].graph].tensors for rank in plan.representatives]
     if not any(tensors):
@@ -375,3 +245,116 @@ def _set_memory(
                     int(found.key.max(initial=-1)) + 1,
                 )
             )
+
+
+MOST_NAMED = 6
+OWN_TURN = "waits for its turn"
+# What helps where nothing but the number of queues makes ranks wait for each other.
+ONE_ORDER = (
+    "ranks take up communication in different orders; traces that keep one order, as "
+    "'perfmodel workload chakra --serial-communication' writes them, or --streams per-group "
+    "avoid it"
+)
+
+
+def explain_standstill(
+    plan: Plan, graphs: Sequence[Graph], ranks: Sequence[Rank], start: Floats, end: Floats
+) -> str:
+    """Return one line that names nodes which wait for each other.
+
+    Parameters
+    ----------
+    plan : Plan
+    graphs : sequence of Graph
+    ranks : sequence of Rank
+    start, end : float64[nodes]
+        As `run_traces` returns them; not all have ended.
+    """
+    waits = _Waits(plan, graphs, ranks, start, end)
+    node = int(np.flatnonzero(end < 0)[0])
+    path: list[int] = []
+    seen: dict[int, int] = {}
+    reasons = []
+    while node not in seen:
+        seen[node] = len(path)
+        path.append(node)
+        node, reason = waits.next(node)
+        reasons.append(reason)
+    cycle = path[seen[node] :]
+    texts = [
+        f"{waits.text(member)} {reason}"
+        for member, reason in zip(cycle, reasons[seen[node] :], strict=True)
+    ]
+    if len(texts) > MOST_NAMED:
+        texts = [*texts[: MOST_NAMED - 1], f"… {len(texts) - MOST_NAMED} more", texts[-1]]
+    left = int((end < 0).sum())
+    hint = f" ({ONE_ORDER})" if OWN_TURN in reasons[seen[node] :] else ""
+    return (
+        f"{left} nodes never end, because nodes wait for each other: {' → '.join(texts)} → "
+        f"{waits.text(cycle[0])}{hint}"
+    )
+
+
+class _Waits:
+    """What each node that has not ended waits for."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        graphs: Sequence[Graph],
+        ranks: Sequence[Rank],
+        start: Floats,
+        end: Floats,
+    ) -> None:
+        self._plan = plan
+        self._graphs = graphs
+        self._ranks = ranks
+        self._start = start
+        self._end = end
+
+    def text(self, node: int) -> str:
+        """Return a node as messages name it."""
+        rank, _, number = self._place(node)
+        return node_text(rank.trace, int(rank.order[number]), self._rank(node))
+
+    def next(self, node: int) -> tuple[int, str]:
+        """Return what a node waits for, and how."""
+        arguments = self._plan.arguments
+        _, graph, number = self._place(node)
+        if self._start[node] >= 0:  # it has begun: somebody else is missing
+            if number in graph.messages:
+                return int(arguments["partner"][node]), "waits for its message"
+            instance = arguments["partner"][node]
+            first, last = arguments["instance_first"][instance : instance + 2]
+            members = arguments["instance_nodes"][first:last]
+            absent = members[self._start[members] < 0]
+            if absent.size:
+                return int(absent[0]), "waits for another member"
+            # All have begun, but each other's messages are not those that they wait for.
+            others = members[(self._end[members] < 0) & (members != node)]
+            return int(others[0]) if others.size else node, "waits for messages of"
+        first = node - number
+        lengths = np.diff(graph.child_offsets)
+        parents = first + np.repeat(np.arange(graph.nodes), lengths)[graph.children == number]
+        waiting = parents[self._end[parents] < 0]
+        if waiting.size:
+            return int(waiting[0]), "waits for its parent"
+        own = slice(first, first + graph.nodes)
+        holds = (
+            (graph.resource == graph.resource[number])
+            & (graph.resource != UNLIMITED)
+            & (self._start[own] >= 0)
+            & (self._end[own] < 0)
+        )
+        return first + int(np.flatnonzero(holds)[0]), OWN_TURN
+
+    def _rank(self, node: int) -> int:
+        """Return the rank of a node."""
+        number = int(np.searchsorted(self._plan.first, node, side="right")) - 1
+        return self._plan.representatives[number]
+
+    def _place(self, node: int) -> tuple[Rank, Graph, int]:
+        """Return a node's rank, graph and number."""
+        rank = self._ranks[self._rank(node)]
+        number = int(np.searchsorted(self._plan.first, node, side="right")) - 1
+        return rank, self._graphs[rank.graph], int(node - self._plan.first[number])

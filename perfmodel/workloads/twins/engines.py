@@ -26,20 +26,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import FormatError, HardwareError, StrategyError, did_you_mean
-from perfmodel.base.options import refuse_unused
+from perfmodel.base.fields import refuse_unused
 from perfmodel.base.units import counted
 from perfmodel.workloads.convert.opening import (
-    INPUT_PURPOSES,
-    check_input_options,
-    open_traces,
-    rank_files,
-)
-from perfmodel.workloads.convert.profiler_files import RANK_PLACE
-from perfmodel.workloads.convert.recognise import (
     AICB_TEXT,
     ASTRA_TEXT,
     CHAKRA,
     CHAKRA_JSON,
+    INPUT_PURPOSES,
+    RANK_PLACE,
+    check_input_options,
+    open_traces,
+    rank_files,
     workload_kind,
 )
 from perfmodel.workloads.convert.summary import trace_remarks
@@ -47,11 +45,10 @@ from perfmodel.workloads.twins.astra.versions import SIMULATOR
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.workloads.formats.aicb.text import AicbWorkload
+    from perfmodel.workloads.formats.aicb_text import AicbWorkload
     from perfmodel.workloads.simulation.costs import Costs
     from perfmodel.workloads.trace import TraceSet
-    from perfmodel.workloads.twins.astra.endings import Stop
-    from perfmodel.workloads.twins.astra.versions import AstraVersion
+    from perfmodel.workloads.twins.astra.versions import AstraVersion, Stop
 
 Progress = Callable[[int, int], None]
 File = str | Path
@@ -382,7 +379,7 @@ def _refuse_missing_parents(workload: str, traces: TraceSet) -> None:
     """Raise where a node waits for one that is not in its file, as ASTRA-sim does."""
     from perfmodel.workloads.formats.chakra.files import files_of_ranks
     from perfmodel.workloads.simulation.costs import node_text
-    from perfmodel.workloads.twins.astra.stops_of_files import each_order, missing_parent
+    from perfmodel.workloads.twins.astra.stops import each_order, missing_parent
 
     for rank, trace in each_order(traces):
         missing = missing_parent(trace)
@@ -419,11 +416,11 @@ def _costs(options: RunOptions) -> tuple[Costs, str, tuple[str, ...]]:
             f"'{options.network}' is a network of ASTRA-sim 1.0, which runs its text workloads "
             "alone; execution traces need network.yml"
         )
-    from perfmodel.workloads.formats.astra.network import read_network, read_system
+    from perfmodel.workloads.formats.astra_files import read_network, read_system
 
     network, system = read_network(options.network), read_system(options.system)
     if options.model == "physical":
-        from perfmodel.workloads.twins.astra.network_costs import NetworkCosts
+        from perfmodel.workloads.twins.astra.costs import NetworkCosts
 
         where = f"{options.network} with our network model"
         return NetworkCosts(network, system, options.streams), where, ()
@@ -441,10 +438,11 @@ def _run_loop(
 ) -> Run:
     """Run a text workload in its own training loop: as ASTRA-sim 1.0, or beside it our models."""
     from perfmodel.base.files import shortened
-    from perfmodel.workloads.formats.astra_text.network import read_native_network
-    from perfmodel.workloads.formats.astra_text.system import read_native_system
-    from perfmodel.workloads.formats.astra_text.text import read_astra_text
-    from perfmodel.workloads.formats.astra_text.words import COLLECTIVES
+    from perfmodel.workloads.formats.astra_text import COLLECTIVES, read_astra_text
+    from perfmodel.workloads.formats.astra_text_machine import (
+        read_native_network,
+        read_native_system,
+    )
     from perfmodel.workloads.twins.astra_text.comparison import compare_modes
     from perfmodel.workloads.twins.astra_text.native import run_native
 
@@ -529,7 +527,7 @@ def _run_as_simai(
 
 def _aicb_text(workload: str, options: RunOptions) -> tuple[AicbWorkload, int]:
     """Return an AICB text, and the devices that it runs on."""
-    from perfmodel.workloads.formats.aicb.text import read_aicb_text
+    from perfmodel.workloads.formats.aicb_text import read_aicb_text
 
     text = read_aicb_text(workload)
     return text, options.devices or text.header.whole("all_gpus")

@@ -13,7 +13,7 @@ from perfmodel.compute.gemm import gemm_times
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.hwprofiles.constants import known
 from perfmodel.hwprofiles.family import load_family
-from perfmodel.hwprofiles.transfer import PRIOR_CLOCK
+from perfmodel.hwprofiles.trust import PRIOR_CLOCK
 from perfmodel.measured.problem import with_constants
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfmodel.workloads.formats.aicb.text import TRANSFORMER
+from perfmodel.workloads.formats.aicb_text import TRANSFORMER
 
 GIB = 2**30
 ROW = "x\t-1\t1000\tNONE\t0\t2000\tNONE\t0\t3000\tNONE\t0\t100"

@@ -12,8 +12,8 @@ import xarray as xr
 
 from perfmodel.base.collectives import ALGORITHMS, COLLECTIVES, PROTOCOLS
 from perfmodel.base.errors import DataError
+from perfmodel.compute.collectives import collective_times
 from perfmodel.hwprofiles import load_hardware
-from perfmodel.network.collectives import collective_times
 from perfmodel.sweeps.collective_grids import collective_grid, strides
 from tests.cli.astra_files import NETWORK, SYSTEM
 from tests.cli.running import document, run

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from perfmodel import load_hardware, load_model, strategies_from_rows
-from perfmodel.analysis.explain import OPERATION_COMPONENTS, operation_costs
-from perfmodel.kernels.variables import MEMORY_COMPONENTS
+from perfmodel.analysis.explain import operation_costs
+from perfmodel.kernels.variables import MEMORY_COMPONENTS, OPERATION_COMPONENTS
 from tests.cli.projecting import DENSE, PROBLEMS, document, run
 
 

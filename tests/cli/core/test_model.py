@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel.cli.core.model import _parameters
 from perfmodel.model.presets import load_model, preset_names
 from tests.cli.running import document, run
 
@@ -25,14 +24,6 @@ def test_model_show_splits_the_parameters_by_kind(name: str) -> None:
     apart = ("total", "active")
     kinds = sum(count for kind, count in parameters.items() if kind not in apart)
     assert kinds == parameters["total"] == load_model(name).parameter_count()
-
-
-@pytest.mark.parametrize("name", preset_names())
-def test_parameters_of_every_preset_add_up(name: str) -> None:
-    model = load_model(name, mtp="stated")
-    parameters = _parameters(model)
-    total, _ = parameters.pop("total"), parameters.pop("active")
-    assert sum(parameters.values()) == total == model.parameter_count()
 
 
 def test_mtp_is_shown_alike_in_parameters_and_flop() -> None:

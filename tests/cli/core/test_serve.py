@@ -5,33 +5,17 @@ from __future__ import annotations
 import math
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from perfmodel import load_grid, serving_grid
 from perfmodel.kernels.serving.variables import TIME_COMPONENTS, VARIABLES
-from perfmodel.serving.fields import DEPLOYMENT_FIELDS, LOAD_FIELDS
-from perfmodel.serving.request_file import read_requests
+from perfmodel.serving.requests import read_requests
 from perfmodel.store.results import open_table
 from perfmodel.sweeps.serving import serve_table
 from perfmodel.sweeps.serving_replay import replay_table
-from tests.cli.running import assert_one_line, changed, document, run
-from tests.cli.serving import GRID, POINT, serve
-
-
-def point(text: str = POINT, *more: str) -> Any:
-    return document("serve", *shlex.split(text), *more)
-
-
-def test_help_has_an_option_for_every_field() -> None:
-    text = run("serve", "--help").stdout
-    composed = {"weight_precision", "activation_precision", "draft_length", "acceptance"}
-    for spec in (*DEPLOYMENT_FIELDS, *LOAD_FIELDS):
-        if spec.name not in composed and not spec.name.startswith("prefill_"):
-            assert f"--{spec.option}" in text
-    for name in ("--precision", "--speculative", "--prefill", "--decode", "--engine"):
-        assert name in text
+from tests.cli.running import assert_one_line, document, run
+from tests.cli.serving import GRID, POINT, changed_text, point, serve
 
 
 def test_a_point_is_what_python_projects() -> None:
@@ -44,51 +28,6 @@ def test_a_point_is_what_python_projects() -> None:
         assert found[name] == (pytest.approx(value) if name != "status" else value)
     assert found["units"]["time_to_first_token_p95"] == "s"
     assert found["assumed"] == {"engine": grid.engines[0].name}
-
-
-def test_a_point_prints_times_rates_the_pass_and_the_memory() -> None:
-    shown = serve(POINT).stdout
-    for words in (
-        "llama-3.1-8b on 1 × H100",
-        "isl 2,048 · osl 256 · concurrency 16",
-        "time to first token",
-        "time per output token",
-        "output tokens per second and device",
-        "a mean pass",
-        "weights on the fullest device",
-        "on an attention rank",
-        "assumed: --engine vllm",
-    ):
-        assert words in shown
-    found = point()
-    assert f"{1e3 * found['time_per_output_token_mean']:#.4g}".rstrip(".") in shown
-
-
-def test_what_is_suggested_runs_and_is_the_point_again() -> None:
-    given = f"{POINT} --precision fp8 --chunk 2048 --length-range 0.8 --prefix 0.25"
-    suggested = next(
-        line for line in serve(given).stderr.splitlines() if line.endswith("--explain")
-    )
-    again = document(*shlex.split(suggested)[1:-1])
-    first = point(given)
-    assert {name: again[name] for name in VARIABLES} == {name: first[name] for name in VARIABLES}
-
-
-def test_explain_says_where_two_passes_go() -> None:
-    found = point(POINT, "--explain")
-    assert set(found["operations"]) == {"decode", "prefill"}
-    for operations in found["operations"].values():
-        assert {"part", "name", "kind", "shape", "calls", "time", "adds", "bound"} <= set(
-            operations[0]
-        )
-    inter_token = found["inter_token_latency_p50"]
-    assert sum(it["adds"] for it in found["operations"]["decode"]) == pytest.approx(
-        inter_token, rel=0.05
-    )
-    shown = serve(POINT, "--explain", "--top", "2").stdout
-    assert "A decode pass" in shown
-    assert "more operations" in shown
-    assert "layer0 mlp.up" in shown
 
 
 def test_a_grid_counts_ranks_and_is_kept(folder: Path) -> None:
@@ -114,51 +53,6 @@ def test_a_grid_counts_ranks_and_is_kept(folder: Path) -> None:
     assert rates == sorted(rates, reverse=True)
     assert len(rates) == 3
     assert rates[0] == pytest.approx(table["tokens_per_second_per_device"].values.max())
-
-
-def test_lists_and_ranges_make_every_combination() -> None:
-    found = point(changed_text("--concurrency", "1:8:x2,6", "--isl", "512:2048:4", "--tp", "1,2"))
-    assert found["points"] == 2 * 5 * 4
-
-
-def changed_text(*more: str) -> str:
-    return shlex.join(changed(shlex.split(POINT), *more))
-
-
-def test_formats_come_in_pairs() -> None:
-    found = point(POINT, "--precision", "bf16,fp8,int4:bf16", "--top", "9")
-    pairs = {(row["weight_precision"], row["activation_precision"]) for row in found["best"]}
-    assert pairs == {("bf16", "stated"), ("fp8", "stated"), ("int4", "bf16")}
-
-
-def test_a_prefix_is_tokens_or_a_share() -> None:
-    alone = changed_text("--concurrency", "1")
-    half, tokens = (point(alone, "--prefix", value) for value in ("0.5", "1024"))
-    assert half["prefix"] == tokens["prefix"] == 1024
-    assert half["time_to_first_token_mean"] < point(alone)["time_to_first_token_mean"]
-
-
-def test_drafts_are_the_model_s_own() -> None:
-    text = (
-        "--model deepseek-r1 --hardware dgx-h200 --engine sglang --tp 8 --ep 8 --concurrency 8 "
-        "--speculative mtp:0,2:0.8"
-    )
-    drafted, plain = point(text)["best"]
-    assert (drafted["draft_length"], plain["draft_length"]) == (2, 0)
-    assert drafted["acceptance"] == 0.8
-    refused = serve(f"{POINT} --speculative mtp:2:0.8")
-    assert_one_line(refused, "no multi-token-prediction modules")
-
-
-def test_pools_have_degrees_of_their_own() -> None:
-    given = "--model mixtral-8x7b --hardware dgx-h200 --rate 2 --disaggregate --isl 512 --osl 64"
-    row = point(f"{given} --prefill tp=4,workers=2 --decode ep=4,dp-attention=4")
-    names = ("tensor_parallel", "expert_parallel", "attention_data_parallel", "workers")
-    assert [row[name] for name in names] == [1, 4, 4, 1]
-    assert [row[f"prefill_{name}"] for name in names] == [4, 1, 1, 2]
-    assert row["devices"] == 4 + 2 * 4
-    alike = point(f"{given} --prefill workers=2 --tp 2 --ep 2")
-    assert [alike[f"prefill_{name}"] for name in names] == [2, 2, 1, 2]
 
 
 @pytest.mark.parametrize("phase", ["prefill", "decode"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perfmodel.searches.size import size_deployment
+from perfmodel.sweeps.size import size_deployment
 from tests.cli.running import assert_one_line, document, run
 
 ASKED = "--model llama-3.1-8b --hardware dgx-h100 --isl 2048 --osl 128 --rate 20 --tp 1,2"

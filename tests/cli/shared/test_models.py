@@ -8,10 +8,107 @@ from typing import Any
 
 import pytest
 
+from perfmodel import AdapterSpec, project
 from perfmodel.cli.shared.models import reading_document, reading_words
 from perfmodel.model.presets import load_model
 from perfmodel.store.results import open_table
 from tests.cli.projecting import PROBLEMS, document, run
+
+PROBLEM = "--model llama-3.1-8b --hardware dgx-h100 --devices 8 --global-batch 32 --seq-len 4096"
+
+
+def test_options_say_what_python_says() -> None:
+    model = load_model("llama-3.1-8b", adapters=AdapterSpec(8, ("q_proj", "v_proj"), "nf4"))
+    expected = project(
+        model, "dgx-h100", 8, sequence_length=4096, global_batch_size=32, document_length=512
+    )
+    found = document(
+        "project",
+        f"{PROBLEM} --lora-rank 8 --lora-targets q_proj,v_proj --lora-frozen nf4 "
+        "--document-length 512",
+    )
+    for name in ("step_time", "memory_total", "model_flops_utilization"):
+        assert found[name] == expected[name]
+    assert found["model"].startswith("llama-3.1-8b[lora_rank=8")
+
+
+def test_explain_lists_adapters_and_no_gradients_of_frozen_weights() -> None:
+    found = document("explain", f"{PROBLEM} --lora-rank 16 --lora-targets linear_qkv")
+    names = {it["name"] for it in found["operations"] if it["phase"] == "backward_weight"}
+    assert names == {"attention.qkv.lora_down", "attention.qkv.lora_up"}
+
+
+def test_sweeps_name_the_adapters_in_what_to_try_next() -> None:
+    result = run("sweep", f"{PROBLEM} --tp 1,2 --pp 1 --vpp 1 --lora-rank 16 --lora-frozen nf4")
+    assert result.exit_code == 0, result.stderr
+    assert "--lora-rank 16 --lora-frozen nf4" in result.stderr
+
+
+def test_a_recipe_of_megatron_bridge_states_its_adapters(tmp_path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(
+        "model:\n  tensor_model_parallel_size: 2\n  pipeline_model_parallel_size: 1\n"
+        "  seq_length: 4096\ntrain:\n  global_batch_size: 32\n  micro_batch_size: 1\n"
+        "peft:\n  dim: 16\n  alpha: 32\n  target_modules: [linear_qkv]\n"
+    )
+    text = f"--from {path} --model llama-3.1-8b --hardware dgx-h100 --devices 8"
+    assert document("project", text)["model"].endswith("[lora_rank=16,lora_targets=linear_qkv]")
+    written = run("launch", f"{text} --for megatron")
+    assert written.exit_code == 2
+    assert "adapters (peft) are for 'perfmodel project'" in written.stderr
+    path.write_text(path.read_text().replace("[linear_qkv]", "[qkv]"))
+    refused = run("project", text)
+    assert refused.exit_code == 2
+    assert "peft.target_modules" in refused.stderr
+    assert "not 'qkv'" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("--lora-targets q_proj", "options of adapters (--lora-…) need --lora-rank"),
+        ("--lora-share-experts", "options of adapters (--lora-…) need --lora-rank"),
+        ("--lora-rank 0", "--lora-rank"),
+        ("--lora-rank 8 --lora-targets qproj", "'qproj' is no matrix; did you mean q_proj"),
+        ("--lora-rank 8 --lora-targets kv_b_proj", "no layer has 'kv_b_proj'"),
+        (
+            "--lora-rank 6 --tp 4",
+            "does not divide over tensor_parallel (tensor_parallel 4, rank 6)",
+        ),
+        ("--lora-rank 8 --lora-frozen nf4 --precision fp8", "multiplied in 16 bits"),
+        ("--document-length 5000", "document_length exceeds sequence_length"),
+        ("--document-length -1", "-1 is below 0"),
+        ("--padding 1", "1 is above 0.999"),
+        ("--padding half", "'half' is not a number"),
+        ("--padding nan", "nan is below 0"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(more: str, message: str) -> None:
+    result = run("project", f"{PROBLEM} {more}")
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.split())
+    assert result.stdout == ""
+
+
+def test_model_show_counts_the_adapters() -> None:
+    result = run("model", "show llama-3.1-8b --lora-rank 16 --json")
+    assert json.loads(result.stdout)["adapters"] == {"parameters": 35651584, "rank": 16}
+
+
+def test_offload_shows_in_time_and_in_the_hosts_memory() -> None:
+    result = run("project", f"{PROBLEM} --offload-optimizer 1 --zero 2")
+    assert result.exit_code == 0, result.stderr
+    assert "copies to where state waits" in result.stdout
+    assert "per device wait in the host's memory" in result.stdout
+    full = run(
+        "project", f"{PROBLEM} --offload-optimizer 1 --set system.host.memory_capacity=1e9 --zero 2"
+    )
+    assert full.exit_code == 3
+    assert "of the host's memory capacity needed per device, 0.9 GiB there" in full.stderr
+    refused = run("project", f"{PROBLEM} --offload-parameters 0.5".replace("dgx-h100", "l4-server"))
+    assert refused.exit_code == 2
+    assert "offload_parameters: offload without a host: l4-server" in refused.stderr
+
 
 NONE = PROBLEMS["latent"].replace(" --mtp stated", "")
 NOTE = "note: 1 multi-token-prediction module left out: --mtp stated counts it"

@@ -2,15 +2,139 @@
 
 from __future__ import annotations
 
+import json
 import shlex
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
+from perfmodel.cli.group import Command
 from perfmodel.cli.main import cli
+from perfmodel.cli.shared import options
 from perfmodel.cli.shared.types import ListType
 from tests.cli.running import assert_one_line, document, run
+
+CONFIG = """
+model = "llama-3.1-8b"
+hardware = ["dgx-h100", "dgx-b200"]
+devices = 16
+seq-len = 4096
+global_batch_size = 64
+tp = [1, 2]
+sp = [true, false]
+pp = 1
+micro-batch = [1]
+recompute = "full"
+json = true
+[set]
+device.tdp = 500
+[sweep]
+"system.network.1.bandwidth" = "25e9:50e9:2"
+"""
+
+
+def test_a_configuration_file_gives_options_and_the_command_line_wins(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(CONFIG, encoding="utf-8")
+    result = run("sweep", "--config", str(path), "--hardware", "dgx-h200", "--tp", "4")
+    assert result.exit_code == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert len(document["hardware"]) == 2
+    assert all("dgx-h200[device.tdp=500" in name for name in document["hardware"])
+    assert {row["tensor_parallel"] for row in document["strategies"]} == {4}
+    assert {row["sequence_parallel"] for row in document["strategies"]} == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("model = ", "not valid TOML"),
+        ("modl = 'x'", "did you mean model"),
+        ("tp = 2\ntensor-parallel = 4", "there twice"),
+        ("json = 'yes'", "'json' should be true or false"),
+        ("tp = { a = 1 }", "not a table"),
+        ("devices = 2020-01-01", "should be text, a number"),
+        ("tp = [0]", "0 is below 1"),
+        ("devices = -4", "--devices"),
+        ("set = 'device.tdp'", "PATH=VALUE"),
+    ],
+)
+def test_a_bad_configuration_file_is_one_line(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(text, encoding="utf-8")
+    problem = "--model llama-3.1-8b --hardware dgx-h100 --seq-len 4096 --global-batch 64"
+    devices = [] if "devices" in text else ["--devices", "8"]
+    result = run("sweep", *shlex.split(problem), *devices, "--config", str(path))
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+TABLES = {path.parent.name: path for path in sorted(options.FOLDER.glob(f"*/{options.FILE}"))}
+
+
+def test_every_wing_has_a_table():
+    assert set(TABLES) >= {"core", "shared", "workloads", "wafer", "measured", "report"}
+
+
+@pytest.mark.parametrize("wing", TABLES)
+def test_every_row_of_a_table_makes_an_option(wing):
+    for table, rows in tomllib.loads(TABLES[wing].read_text(encoding="utf-8")).items():
+        found = options.fields_of(f"{wing}.{table}")
+        assert list(found) == list(rows)
+        for field in found.values():
+            assert field.kind in options.TYPES, field.name
+            assert field.description, field.name
+
+
+def test_every_page_is_that_of_a_command():
+    pages = tomllib.loads((options.FOLDER / "core" / "pages.toml").read_text(encoding="utf-8"))
+    groups = {"hardware", "kernel", "model", "software"}
+    assert groups < set(pages)
+    for name in set(pages) - groups:
+        assert COMMANDS[name].help == pages[name]
+
+
+@pytest.fixture
+def command(monkeypatch):
+    table = {
+        "count": {"kind": "int", "minimum": 1, "default": 3, "description": "How many."},
+        "names": {"kind": "names", "spellings": ["-n", "--names"], "description": "Which."},
+        "loud": {"kind": "flag", "description": "Say more."},
+    }
+    monkeypatch.setattr(options, "_document", lambda wing: {"made": table})
+    options.fields_of.cache_clear()
+
+    @click.command(cls=Command)
+    @options.options_of("core.made", "count", "names", "loud")
+    def made(count, names, loud):
+        click.echo(repr((count, names, loud)))
+
+    yield made
+    options.fields_of.cache_clear()
+
+
+def test_values_are_read_and_checked(command):
+    run = CliRunner()
+    assert run.invoke(command, []).output == "(3, None, False)\n"
+    given = ["--count", "2", "-n", "a,b", "--names", "b", "--loud"]
+    assert run.invoke(command, given).output == "(2, ['a', 'b'], True)\n"
+    refused = run.invoke(command, ["--count", "0"])
+    assert refused.exit_code == 2
+    assert "--count" in refused.output
+
+
+def test_the_help_page_has_words_defaults_and_order(command):
+    text = CliRunner().invoke(command, ["--help"]).output
+    places = [text.index(word) for word in ("How many.", "Which.", "Say more.")]
+    assert places == sorted(places)
+    assert "[default: 3" in text
+
 
 ONE = "--model gpt2 --hardware dgx-h100 --devices 1 --seq-len 1024 --global-batch 2"
 

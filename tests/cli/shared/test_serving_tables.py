@@ -9,7 +9,7 @@ import pytest
 
 from perfmodel.cli.shared import serving_tables
 from perfmodel.kernels.serving.variables import VARIABLES
-from perfmodel.serving.fields import DEPLOYMENT_FIELDS, LOAD_FIELDS
+from perfmodel.strategy.served_fields import DEPLOYMENT_FIELDS, LOAD_FIELDS
 
 
 def point(**changes: Any) -> dict[str, Any]:

@@ -11,6 +11,19 @@ from perfmodel.cli.shared import types
 from perfmodel.strategy.fields import FIELD_BY_NAME
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("device.tdp", "PATH=VALUE"),
+        ("device.tdp=", "PATH=VALUE"),
+        ("=5", "PATH=VALUE"),
+    ],
+)
+def test_a_setting_has_a_path_and_a_value(text: str, message: str) -> None:
+    with pytest.raises(click.BadParameter, match=message):
+        types.parse_setting(text)
+
+
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf", "x", "-1"])
 def test_finite_ranges_are_finite(text: str) -> None:
     with pytest.raises(click.BadParameter):

@@ -12,7 +12,7 @@ import pytest
 from perfmodel.wafer.core_columns import read_cores
 from perfmodel.wafer.generator_files import read_node_table
 from tests.cli.running import assert_one_line, changed, document, run
-from tests.cli.workloads.workload.files import workload
+from tests.cli.workloads.files import workload
 from tests.data import WAFER, needed
 
 SMALL = shlex.split(
@@ -74,7 +74,7 @@ def test_routing_of_a_file() -> None:
         (["--nodes", "3-1"], "'3-1' is not among the nodes"),
         (["--nodes", "x"], "--nodes: all, or numbers"),
         (["--steps", "10"], "10 is not among steps 0 to 9"),
-        (["--layers", "decode61"], "there is no layer 'decode61'"),
+        (["--layers", "decode61"], "has no 'decode61'"),
         (["--node-grid", "3x3"], "3 x 3 nodes are not the 4"),
         (["--node-grid", "4"], "--node-grid: rows x columns"),
         (["--routing", "two_level"], "the generator does not draw 'two_level'"),

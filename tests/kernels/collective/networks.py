@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from perfmodel.compute.network import set_library
 from perfmodel.kernels.collective import table as column
 from perfmodel.kernels.collective.choice import (
     AUTO,
@@ -36,7 +37,6 @@ from perfmodel.kernels.collective.times import (
     SIMPLE,
     TWO_SHOT,
 )
-from perfmodel.network.table import set_library
 
 KINDS = (
     *(ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BROADCAST),

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from perfmodel.kernels.pipeline.held import peaks
-from perfmodel.strategy.pipelines import named_pipeline
-from perfmodel.strategy.schedule_file import schedule_rows
+from perfmodel.strategy.pipelines import named_pipeline, schedule_rows
 
 # Of the authors' scheduler: repository sail-sg/zero-bubble-pipeline-parallelism, zbv_greedy.py.
 AUTHORS = {

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from perfmodel.strategy.pipelines import named_pipeline
-from perfmodel.strategy.schedule_file import schedule_rows
+from perfmodel.strategy.pipelines import named_pipeline, schedule_rows
 
 
 def rows(schedule, ranks, micro_batches):

@@ -18,8 +18,7 @@ from perfmodel.kernels.pipeline.actions import (
     place_stages,
 )
 from perfmodel.launch.torchtitan import NAMES
-from perfmodel.strategy.pipelines import named_pipeline
-from perfmodel.strategy.schedule_file import schedule_rows
+from perfmodel.strategy.pipelines import named_pipeline, schedule_rows
 from tests.data import TORCH_SCHEDULES, needed
 from tests.kernels.pipeline.cases import random_pipeline
 

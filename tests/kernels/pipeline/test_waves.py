@@ -7,8 +7,7 @@ import pytest
 
 from perfmodel.kernels.pipeline.events import plain_durations, run_order
 from perfmodel.kernels.pipeline.held import peaks
-from perfmodel.strategy.pipelines import named_pipeline
-from perfmodel.strategy.schedule_file import schedule_rows
+from perfmodel.strategy.pipelines import named_pipeline, schedule_rows
 
 
 def test_one_wave_by_hand():

@@ -7,7 +7,21 @@ import math
 import numpy as np
 import pytest
 
-from perfmodel.kernels.serving.queues import erlang_c, joined, mean_wait, wait_quantile
+from perfmodel.kernels.serving.queues import (
+    add,
+    clear,
+    count_quantile,
+    erlang_c,
+    joined,
+    mean,
+    mean_wait,
+    merge,
+    mixed_quantile,
+    new_histogram,
+    quantile,
+    three_quantiles,
+    wait_quantile,
+)
 
 
 @pytest.mark.parametrize(
@@ -62,3 +76,66 @@ def test_deviations_of_parts_join_as_independent_ones():
     assert joined(3.0, 4.0) == 5.0
     assert joined(-3.0, -4.0) == -5.0
     assert joined(-3.0, 4.0) == 1.0
+
+
+@pytest.mark.parametrize("gap", [0.0, 5.0])
+def test_quantiles_of_three_spreads_are_those_of_draws(gap: float) -> None:
+    random = np.random.default_rng(0)
+    weights = (0.1, 0.6, 0.3)
+    lows, highs = (3.0 + gap, 1.0, 1.5), (9.0 + gap, 2.0, 1.5)
+    which = random.choice(3, 200_000, p=weights)
+    values = random.uniform(np.array(lows)[which], np.array(highs)[which])
+    wanted = np.quantile(values, [0.5, 0.95, 0.99])
+    assert three_quantiles(weights, lows, highs) == pytest.approx(wanted, rel=0.01)
+
+
+def test_two_spreads_are_three_with_one_empty() -> None:
+    three = three_quantiles((0.2, 0.8, 0.0), (4.0, 1.0, 1.0), (8.0, 6.0, 1.0))
+    two = [mixed_quantile(share, 0.2, 4.0, 8.0, 1.0, 6.0) for share in (0.5, 0.95, 0.99)]
+    assert three == pytest.approx(two)
+
+
+@pytest.mark.parametrize("mean", [0.01, 0.7, 5.0, 40.0])
+@pytest.mark.parametrize("share", [0.5, 0.95])
+def test_counts_that_come_at_random(mean: float, share: float) -> None:
+    counts = np.random.default_rng(0).poisson(mean, 200_000)
+    wanted = np.quantile(counts[counts > 0], share)
+    assert count_quantile(share, mean) == pytest.approx(wanted, rel=0.03)
+
+
+def test_quantiles_of_many_values() -> None:
+    values = np.random.default_rng(1).lognormal(-3.0, 1.5, 3000)
+    histogram = new_histogram()
+    for value in values:
+        add(histogram, value, 2.0)
+    assert mean(histogram) == pytest.approx(values.mean())
+    for share in (0.5, 0.95, 0.99):
+        wanted = np.quantile(values, share, method="inverted_cdf")
+        assert quantile(histogram, share) == pytest.approx(wanted, rel=5e-3)
+
+
+def test_alike_values_keep_all_their_digits() -> None:
+    histogram = new_histogram()
+    add(histogram, 0.123456789, 3.0)
+    assert quantile(histogram, 0.5) == pytest.approx(0.123456789, rel=1e-15)
+
+
+def test_what_is_merged_and_cleared() -> None:
+    one, other = new_histogram(), new_histogram()
+    add(one, 1.0, 1.0)
+    add(other, 2.0, 1.0)
+    merge(one, other, 3.0)
+    assert mean(one) == pytest.approx(1.75)
+    clear(one)
+    assert not one.weights.any()
+    assert math.isnan(mean(one))
+    assert math.isnan(quantile(one, 0.5))
+
+
+def test_zero_and_hours_have_a_bin() -> None:
+    histogram = new_histogram()
+    add(histogram, 0.0, 1.0)
+    add(histogram, 1e6, 1.0)
+    add(histogram, 1.0, 0.0)
+    assert quantile(histogram, 0.5) == 0.0
+    assert quantile(histogram, 0.99) == 1e6

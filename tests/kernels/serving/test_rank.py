@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from perfmodel.kernels.serving.histogram import mean, new_histogram
+from perfmodel.kernels.serving.queues import mean, new_histogram
 from perfmodel.kernels.serving.rank import (
     CLOCK,
     END,
@@ -129,7 +129,7 @@ def test_ranks_in_step_wait_for_the_longest() -> None:
 
 @pytest.mark.parametrize("scheduler", ["fused", "prefill_first"])
 def test_ranks_in_step_are_as_retold_one_by_one(scheduler: str) -> None:
-    # One rank with the places of all deals prompts a little better than who takes the emptiest.
+    # One rank with the places of all does a little better than who takes the emptiest.
     tables = pass_tables()
     clients, count = 20, 160
     limits = limits_of(deployment(scheduler, lockstep_ranks=4.0, output_host=1e-3), 0)

@@ -17,11 +17,11 @@ from perfmodel.kernels.step.tables import HOST, STAGE_PLACE, blank_stages
 from perfmodel.kernels.variables import MEMORY_COMPONENTS, TIME_COMPONENTS
 from perfmodel.model.build import dense_model
 from perfmodel.software.framework import load_framework
-from perfmodel.software.offload import INPUTS
+from perfmodel.software.modules import INPUTS
 from perfmodel.store.results import as_table, decide_safely
 from perfmodel.strategy.fields import OFFLOAD, OFFLOAD_TO
 from perfmodel.strategy.rules import STATUS_NAMES
-from perfmodel.training.stage_memory import stage_memories
+from perfmodel.training.stages import stage_memories
 
 
 def tupled(**values):

@@ -8,8 +8,9 @@ import pytest
 from perfmodel.kernels.variables import STEP_VARIABLES
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategy_grid
-from perfmodel.strategy.families import families_of
-from perfmodel.training.project import Workload, project_grid
+from perfmodel.strategy.grid import families_of
+from perfmodel.training.project import project_grid
+from perfmodel.training.workload import Workload
 
 MEMORY = [row for row, item in enumerate(STEP_VARIABLES) if item.name.startswith("memory_")]
 NAMES = [STEP_VARIABLES[row].name for row in MEMORY]

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from perfmodel import load_hardware, load_model, strategy_grid
+from perfmodel.compute.network import network_table
 from perfmodel.kernels.step.shards import SHARD, shard_prices
-from perfmodel.network.table import network_table
 from perfmodel.software.framework import load_framework
-from perfmodel.training.project import Workload, closing_settings, key_tables, laid_out
+from perfmodel.training.project import closing_settings, key_tables, laid_out
+from perfmodel.training.workload import Workload
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import DataError, FormatError
+from perfmodel.compute.collectives import collective_times
+from perfmodel.compute.expert_exchange import moe_exchange_times
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.measured.calibrate import calibrate_file
 from perfmodel.measured.compare import Comparison, compare_file, statistics
 from perfmodel.measured.problem import infer_kind
-from perfmodel.network.collectives import collective_times
-from perfmodel.network.expert_exchange import moe_exchange_times
 from perfmodel.software.engine import load_engine
 
 HEADER = "hardware,op,impl,n_gpus,nodes,bytes,dtype,time_us"

@@ -12,29 +12,13 @@ import pytest
 import perfmodel
 from perfmodel.base.table import Column, Table, flags, from_xarray
 from perfmodel.sweeps.grids import kernel_grid
+from tests.report.conftest import AXES
 
-AXES: dict[str, Any] = {
-    "sequence_length": 4096,
-    "tensor_parallel": [1, 2, 4],
-    "pipeline_parallel": [1, 2],
-    "context_parallel": 1,
-    "virtual_pipeline": 1,
-    "micro_batch_size": [1, 2],
-    "zero_stage": [0, 1, 3],
-    "recompute": ["none", "full"],
-}
 COLUMNS = (
     *("hardware", "m", "line", "measured", "projected", "skip_reason"),
     *("quantity", "quantity_unit"),
 )
 """Of a written comparison."""
-
-
-@pytest.fixture(scope="session")
-def training() -> Table:
-    """Strategies of a small model on two devices, some of which do not fit."""
-    grid = perfmodel.strategy_grid("llama-3.1-8b", 16, global_batch_size=64, **AXES)
-    return from_xarray(perfmodel.sweep("llama-3.1-8b", grid, ["dgx-h100", "dgx-b200"]))
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 import perfmodel
+from perfmodel.report.plots.bars import MEMORY, TIMES
 from perfmodel.report.plots.marks import Line, Text
 from perfmodel.store.results import best, best_of_each
+from perfmodel.store.subject import subjects
 from tests.report.plots.adding import sums
 
 
@@ -64,3 +66,12 @@ def test_memory_of_stages_is_that_of_the_fullest_at_its_peak(training):
     (row,) = best(training, 1, where="pp == 2")
     assert max(sums(plot)) == pytest.approx(row["memory_total"], rel=1e-5)
     assert len(sums(plot)) == 8  # two stages at four moments
+
+
+@pytest.mark.parametrize("verb", TIMES)
+def test_parts_of_times_are_the_components_told_apart_by_their_looks(verb):
+    (subject,) = (it for it in subjects() if it.verb == verb)
+    assert {part.name for part in TIMES[verb].parts} == set(subject.parts)
+    for whole in (TIMES[verb], MEMORY[verb]):
+        looks = [(part.colour, part.hatch) for part in whole.parts]
+        assert len(looks) == len(set(looks))

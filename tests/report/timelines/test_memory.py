@@ -8,7 +8,7 @@ import pytest
 from perfmodel.kernels.variables import MEMORY_COMPONENTS
 from perfmodel.report.timelines.step import step_timeline
 from perfmodel.software.framework import load_framework
-from perfmodel.training.stage_memory import stage_memories
+from perfmodel.training.stages import stage_memories
 from tests.workloads.export.cases import CASES
 
 ACTIVATIONS = MEMORY_COMPONENTS.index("memory_activations")

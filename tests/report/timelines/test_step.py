@@ -8,7 +8,8 @@ import pytest
 from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.kernels.variables import TIME_COMPONENTS
 from perfmodel.report.timelines.schedule import DEPTHS
-from perfmodel.report.timelines.step import PASSES, step_timeline
+from perfmodel.report.timelines.step import step_timeline
+from perfmodel.training.stages import PASSES
 from tests.workloads.export.cases import CASES
 from tests.workloads.formats.trace_events import check_events, read_events, sums_by_category
 

@@ -8,6 +8,7 @@ from collections import defaultdict
 import numpy as np
 
 from perfmodel import load_model
+from perfmodel.wafer.cores.expert_routes import Routes
 from perfmodel.wafer.cores.instructions import (
     ADD,
     BACK,
@@ -20,10 +21,10 @@ from perfmodel.wafer.cores.instructions import (
     WAITS,
     Instructions,
 )
-from perfmodel.wafer.cores.node import CoreOperation
-from perfmodel.wafer.cores.program import Routes, check_layers, node_operations
-from perfmodel.wafer.cores.routing import core_routing
-from perfmodel.wafer.cores.setting import CoreSetting
+from perfmodel.wafer.cores.products import CoreOperation
+from perfmodel.wafer.cores.program import node_operations
+from perfmodel.wafer.routing import core_routing
+from perfmodel.wafer.setting import CoreSetting, check_layers
 from perfmodel.wafer.system import WaferSystem
 
 SMALL = (2, 3)

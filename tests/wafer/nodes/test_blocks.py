@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from perfmodel.model.presets import load_model
-from perfmodel.wafer.cores.setting import CoreSetting
-from perfmodel.wafer.nodes.blocks import Blocks, Shares, all_gather, all_reduce
+from perfmodel.wafer.nodes.blocks import Result, Shares, all_gather, all_reduce
 from perfmodel.wafer.nodes.rows import Operation, OperationRows
+from perfmodel.wafer.nodes.workload import ModelBlocks
+from perfmodel.wafer.setting import CoreSetting
 from perfmodel.wafer.system import WaferSystem
 
 SYSTEM = WaferSystem(
@@ -87,7 +88,8 @@ def attention_of(name: str, phase: str, tensor: int = 2, sequence: int = 1) -> l
     shares = Shares(CoreSetting(model, system, phase, 2, 8), (0,))
     rows = OperationRows(nodes)
     rows.add("input", "tokens", "barrier")
-    Blocks(shares, rows).attention("layer", model.layers[0].attentions[0], 0)
+    given = Result((0,), shares.tokens)
+    ModelBlocks(shares, rows, None).attention("layer", model.layers[0].attentions[0], given)
     return rows.operations[1:]
 
 

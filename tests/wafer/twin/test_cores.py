@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import DataError, FormatError
-from perfmodel.compute.routing_counts import read_counts
 from perfmodel.model.config import read_config
+from perfmodel.model.routing import read_counts
 from perfmodel.wafer.core_trace import format_pieces
 from perfmodel.wafer.cores.instructions import GEMM, OPCODE, core_totals
 from perfmodel.wafer.generator_files import GraphNode
 from perfmodel.wafer.system import WaferSystem
 from perfmodel.wafer.twin.cores import CoreMapping, mapping_order
 from perfmodel.wafer.twin.routing import GeneratorRouting
-from perfmodel.wafer.twin.setting import Iteration, generator_model
 from perfmodel.wafer.twin.tree import iteration_rows
 from tests.data import WAFER, needed
 from tests.wafer.twin.examples import ITERATIONS, routed
+from tests.wafer.twin.examples import iteration as iteration_of
 
 
 def told(graphs):
@@ -82,7 +82,7 @@ SMALL = WaferSystem(4, (2, 2), (4, 4), 1, 2, 2, expert_parallel=4)
 
 def nodes_of(iteration, routing=None):
     """Return tables and graphs of all nodes."""
-    if routing is None and any(map(iteration.model.has_experts, iteration.layers)):
+    if routing is None and iteration.routes:
         routing = routed(iteration)
     tables = [[] for _ in range(iteration.system.nodes)]
     graphs = [[] for _ in range(iteration.system.nodes)]
@@ -108,8 +108,8 @@ def text(pieces, node, cores):
 @pytest.fixture(scope="module")
 def small():
     """The generator's run on four nodes, whose routing it drew from the counts."""
-    model = generator_model(read_config(needed(WAFER / "configs/deepseekv3.json")))
-    iteration = Iteration(model, SMALL, 8, 1, 1024, "fp16", ("decode10",))
+    model = read_config(needed(WAFER / "configs/deepseekv3.json"))
+    iteration = iteration_of(model, SMALL, 8, 1, 1024, layers=("decode10",))
     counts = np.array(read_counts(needed(WAFER / "bincounts.json")))
     routing = GeneratorRouting({0: iteration}, "empirical", counts)(0)
     return list(CoreMapping(*nodes_of(iteration, routing), SMALL.cores).pieces())

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from perfmodel.wafer.twin.experts import (
-    ExpertLayer,
-    combine_rows,
-    dispatch_rows,
-    expert_rows,
-    whole_expert_rows,
-)
-from perfmodel.wafer.twin.routes import Routes
+from perfmodel.wafer.twin.experts import LayerRows, combine_rows, dispatch_rows
+from perfmodel.wafer.twin.routing import Routes
 from perfmodel.wafer.twin.rows import Rows, Tensor
 from tests.wafer.twin.examples import ITERATIONS, routed
 
 
-def dispatched(name, node=0):
+def layer_of(name, node):
+    """Rows of a layer with experts that are still empty, and what its attention made."""
     iteration = ITERATIONS[name]
-    layer = ExpertLayer(
-        Rows(node, iteration.element),
-        Routes(iteration, routed(iteration).of_layer(0)),
-        "decode1_moe",
-    )
-    dims = (int(iteration.local_batch[node]), iteration.length, iteration.model.hidden)
-    return layer, dispatch_rows(layer, Tensor("x", dims))
+    routes = Routes(iteration, routed(iteration).of_layer(0))
+    layer = LayerRows(iteration, Rows(node, iteration.element), routes)
+    layer.layer, layer.part = "decode1", "moe"
+    dims = (int(iteration.local_batch[node]), iteration.length, 16)
+    return layer, Tensor("x", dims)
+
+
+def dispatched(name, node=0):
+    layer, x = layer_of(name, node)
+    return layer, dispatch_rows(layer, x)
 
 
 @pytest.mark.parametrize("name", ["clusters", "guessed", "prefill", "multicast", "allgather"])
@@ -72,12 +70,7 @@ def test_allgather_sends_own_sequences():
 
 
 def combined(name, node=0):
-    iteration = ITERATIONS[name]
-    layer = ExpertLayer(
-        Rows(node, iteration.element),
-        Routes(iteration, routed(iteration).of_layer(0)),
-        "decode1_moe",
-    )
+    layer, _ = layer_of(name, node)
     outputs = {
         expert: Tensor(f"decode1_moe_exp_{expert}_down_out", (len(tokens), 1, 16))
         for expert, tokens in layer.served().items()
@@ -126,32 +119,29 @@ def test_gathered_shared_rows_are_all_the_last_one():
     assert places == {f"{produced - 1}:{produced}"}
 
 
-def rows_of(name, node, add):
-    iteration = ITERATIONS[name]
-    rows = Rows(node, iteration.element)
-    dims = (int(iteration.local_batch[node]), iteration.length, 16)
-    routes = Routes(iteration, routed(iteration).of_layer(0))
-    made = add(rows, routes, "decode1_moe", Tensor("x", dims))
-    assert made.dims == dims
-    return rows, routes
+def rows_of(name, node):
+    layer, x = layer_of(name, node)
+    made = layer.experts(layer.iteration.moe, 1, x)
+    assert made.dims == x.dims
+    return layer.rows, layer.routes
 
 
 def test_experts_without_tokens_are_left_out():
-    rows, routes = rows_of("clusters", 1, expert_rows)
+    rows, routes = rows_of("clusters", 1)
     used = [str(expert) for expert in (2, 3) if len(routes.of_expert[expert])]
     found = [row.name for row in rows.table if row.name.endswith("_up")]
     assert found == [f"decode1_moe_exp_{expert}_up" for expert in used]
 
 
 def test_one_node_exchanges_nothing():
-    rows, routes = rows_of("one node", 0, whole_expert_rows)
+    rows, routes = rows_of("one node", 0)
     assert all(row.sent == 0 for row in rows.table)
     ups = [row for row in rows.table if row.name.endswith("_up")]
     assert len(ups) == sum(map(bool, map(len, routes.of_expert))) + 1
 
 
 def test_split_experts_reduce_over_all_nodes_after_a_gather():
-    rows, _ = rows_of("split experts", 3, whole_expert_rows)
+    rows, _ = rows_of("split experts", 3)
     gather = next(row for row in rows.table if row.operation == "AllGather")
     assert gather.group == (1, 3)
     assert gather.dimensions == "[2, 2, 16]"

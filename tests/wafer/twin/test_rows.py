@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from perfmodel.wafer.generator_files import GraphNode, NodeOperation
-from perfmodel.wafer.twin.rows import Rows, Tensor, attention_rows
+from perfmodel.wafer.twin.experts import LayerRows
+from perfmodel.wafer.twin.rows import Rows, Tensor
 from tests.wafer.twin.examples import ITERATIONS
 
 
@@ -58,21 +59,22 @@ def test_messages():
 
 
 def test_feed_forward():
-    rows = Rows(0, 1)
-    x = Tensor("x", (2, 1, 8))
-    assert rows.feed_forward("f", x, 3, [0, 1]) == Tensor("f_ar_out", (2, 1, 8))
-    names = [row.name for row in rows.table]
-    assert names == ["f_up", "f_gate", "f_add", "f_down", "f_ar"]
-    assert rows.graph[2].inputs == ("0:f_up_out", "0:f_gate_out")
-    assert rows.feed_forward("g", x, 3, [0]).name == "g_down_out"
+    iteration = ITERATIONS["clusters"]
+    walk = LayerRows(iteration, Rows(0, 1), None)
+    made = walk.network_or_experts(iteration.model.layers[0].mlp, 0, Tensor("x", (2, 1, 16)))
+    assert made == Tensor("dense_ar_out", (2, 1, 16))
+    names = [row.name for row in walk.rows.table]
+    assert names == ["dense_up", "dense_gate", "dense_add", "dense_down", "dense_ar"]
 
 
 def rows_of(name, node=0):
     iteration = ITERATIONS[name]
     rows = Rows(node, iteration.element)
-    dims = (int(iteration.local_batch[node]), iteration.length, iteration.model.hidden)
-    made = attention_rows(rows, iteration, "decode1", Tensor("x", dims))
-    assert made.dims == dims
+    x = Tensor(
+        "x", (int(iteration.local_batch[node]), iteration.length, iteration.model.hidden_size)
+    )
+    spec = iteration.model.layers[0].attention
+    assert LayerRows(iteration, rows, None).attention("decode1", spec, x).dims == x.dims
     return {row.name.removeprefix("decode1_attn_"): row for row in rows.table}, rows.graph
 
 

@@ -56,7 +56,11 @@ def test_phases(tmp_path):
         ({"routing": "empirical"}, "does not draw 'empirical'"),
         ({"routing": "empirical:nowhere.json"}, "nowhere.json"),
         ({"generated": 0}, "key 'osl'"),
-        ({"layers": "decode99"}, "no layer 'decode99'"),
+        ({"generated": 2**40}, "key 'osl'"),
+        ({"generated": 2.0}, "key 'osl'"),
+        ({"steps": "some"}, "unknown 'some'; known: ends, all"),
+        ({"steps": [3, 10]}, "key 'steps': 10 is not among steps 0 to 9"),
+        ({"layers": "decode99"}, "has no 'decode99'"),
         ({"nodes": [4]}, "no node 4"),
     ],
 )

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from perfmodel.base.errors import DataError, ModelError, StrategyError
+from perfmodel.base.errors import ModelError, PerfModelError, StrategyError
 from perfmodel.model.config import model_from_config
 from perfmodel.model.presets import load_model
 from perfmodel.wafer.twin.setting import (
     PREFILL,
-    Iteration,
-    decode_steps,
-    generator_model,
+    check_model,
     iterations,
 )
-from tests.wafer.twin.examples import CLUSTERS, ITERATIONS, LATENT, LLAMA, system
+from tests.wafer.twin.examples import CLUSTERS, ITERATIONS, LATENT, LLAMA, iteration, system
 
 
-def test_the_two_models_it_has():
-    deepseek = generator_model(load_model("deepseek-v3"))
-    assert (deepseek.dense_layers, deepseek.experts, deepseek.shared_intermediate) == (3, 256, 2048)
-    assert deepseek.latent
-    assert (deepseek.kv_rank, deepseek.rope) == (512, 64)
-    llama = generator_model(load_model("llama-3-70b"))
-    assert not llama.latent
-    assert (llama.dense_layers, llama.kv_heads, llama.head_dim) == (80, 8, 128)
+@pytest.mark.parametrize("name", ["deepseek-v3", "llama-3-70b"])
+def test_the_two_models_it_has(name):
+    check_model(load_model(name))
 
 
 @pytest.mark.parametrize("name", ["mixtral-8x7b", "deepseek-v2-lite", "gemma-2-9b", "gpt3-175b"])
 def test_others_are_refused_in_a_line(name):
     with pytest.raises(ModelError, match="has DeepSeek-V3 and Llama 3 only"):
-        generator_model(load_model(name))
+        check_model(load_model(name))
 
 
 def test_heads_have_to_share_the_hidden_size():
@@ -45,16 +40,21 @@ def test_heads_have_to_share_the_hidden_size():
         "vocab_size": 100,
     }
     with pytest.raises(ModelError, match="attention 'full' of 4 x 32"):
-        generator_model(model_from_config(config))
+        check_model(model_from_config(config))
 
 
 def test_layers_by_name():
-    assert LATENT.layer_names() == ("decode0", "decode1", "decode2", "lm_head")
-    assert LATENT.layer_names("lm_head, decode1") == ("decode1", "lm_head")
-    assert [LATENT.has_experts(name) for name in LATENT.layer_names()] == [False, True, True, False]
-    for wrong in ("decode3", "decode", "", "all,decode0"):
-        with pytest.raises(ModelError, match="key 'layers': there is no layer"):
-            LATENT.layer_names(wrong)
+    every = ITERATIONS["prefill"]
+    assert every.layers == ("decode0", "decode1", "decode2", "lm_head")
+    assert [every.has_experts(name) for name in every.layers] == [False, True, True, False]
+    assert (every.expert_layers, every.moe.shared_intermediate_size) == ((1, 2), 10)
+    some = replace(every, layers=("lm_head", "decode1"))
+    assert some.layers == ("decode1", "lm_head")
+    assert some.routes
+    assert not replace(every, layers=("decode0",)).routes
+    for wrong in ("decode3", "decode", "", "all"):
+        with pytest.raises(StrategyError, match="key 'layers': model has no"):
+            replace(every, layers=("decode0", wrong))
 
 
 def test_shares_of_the_batch():
@@ -101,30 +101,30 @@ def test_groups():
 )
 def test_what_the_generator_asserts_away(fields, said):
     with pytest.raises(StrategyError, match=said):
-        Iteration(LATENT, system(4, **fields), 8, 1, 9)
+        iteration(LATENT, system(4, **fields), 8, 1, 9)
 
 
 def test_more_nodes_than_experts():
     with pytest.raises(StrategyError, match="key 'ep': 16 exceeds the 12 experts"):
-        Iteration(LATENT, system(16, data_parallel=16), 8, 1, 9)
-    assert Iteration(LLAMA, system(16, data_parallel=16), 8, 1, 9).batch == 8
+        iteration(LATENT, system(16, data_parallel=16), 8, 1, 9)
+    assert iteration(LLAMA, system(16, data_parallel=16), 8, 1, 9).batch == 8
 
 
 @pytest.mark.parametrize(
     ("sizes", "said"),
     [
-        ((0, 1, 9), "key 'batch': a whole number of 1 to"),
-        ((8, -1, 9), "key 'length': a whole number of 1 to"),
-        ((8, 1, -9), "key 'context': a whole number of 0 to"),
-        ((8, 1, float("nan")), "key 'context'"),
+        ((0, 1, 9), "key 'batch': a whole number of at least 1"),
+        ((8, -1, 9), "key 'speculative': a whole number of at least 0"),
+        ((8, 1, -9), "key 'input_length': a whole number of at least 1"),
+        ((8, 1, float("nan")), "key 'input_length'"),
         ((2**20, 2**20, 9), "1048576 x 1048576 tokens exceed"),
         ((2, 2**30), "more multiply-accumulates than 63 bits count"),
         ((8, 1, 9, "bf16"), "key 'precision': unknown 'bf16'; did you mean fp16"),
     ],
 )
 def test_wrong_sizes(sizes, said):
-    with pytest.raises(DataError, match=said):
-        Iteration(LATENT, CLUSTERS, *sizes)
+    with pytest.raises(PerfModelError, match=said):
+        iteration(LATENT, CLUSTERS, *sizes)
 
 
 DEEPSEEK = load_model("deepseek-v3")
@@ -134,25 +134,14 @@ SYSTEMS = {
 }
 
 
-def test_steps():
-    assert decode_steps(10) == (0, 9)
-    assert decode_steps(1) == (0,)
-    assert decode_steps(3, "all") == (0, 1, 2)
-    for wrong in (0, -1, 2.0, 2**40):
-        with pytest.raises(DataError, match="key 'osl'"):
-            decode_steps(wrong)
-    with pytest.raises(DataError, match="unknown 'some'; known: ends, all"):
-        decode_steps(3, "some")
-
-
 @pytest.mark.parametrize(
     ("changes", "error", "said"),
     [
-        ({"layers": "decode61"}, ModelError, "there is no layer 'decode61'; known: decode0 to"),
-        ({"prompt": 0}, DataError, "key 'isl'"),
-        ({"prompt": 163840}, DataError, "163840 tokens and 4 steps exceed the 163840 positions"),
-        ({"speculative": -1}, DataError, "key 'speculative'"),
-        ({"batch": 0}, DataError, "key 'batch'"),
+        ({"layers": "decode61"}, StrategyError, "deepseek-v3 has no 'decode61'"),
+        ({"prompt": 0}, StrategyError, "key 'input_length'"),
+        ({"prompt": 163840}, StrategyError, "key 'osl': 163844 tokens exceed the 163840 positions"),
+        ({"speculative": -1}, StrategyError, "key 'speculative'"),
+        ({"batch": 0}, StrategyError, "key 'batch'"),
         (
             {"steps": (PREFILL,), "systems": {"decode": SYSTEMS["decode"]}},
             StrategyError,

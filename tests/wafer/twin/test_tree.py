@@ -10,25 +10,26 @@ import pytest
 
 from perfmodel.base.errors import DataError
 from perfmodel.base.files import read_unpacked
-from perfmodel.compute.routing_counts import read_counts
 from perfmodel.model.config import read_config
 from perfmodel.model.presets import load_model
-from perfmodel.wafer.cores.routing import RoutedTokens
+from perfmodel.model.routing import read_counts
 from perfmodel.wafer.generator_files import read_node_graph, read_node_table
+from perfmodel.wafer.routing import RoutedTokens
 from perfmodel.wafer.twin import tree
 from perfmodel.wafer.twin.cores import mapping_order
 from perfmodel.wafer.twin.routing import GeneratorRouting
-from perfmodel.wafer.twin.setting import PREFILL, Iteration, generator_model, iterations
+from perfmodel.wafer.twin.setting import PREFILL, iterations
 from perfmodel.wafer.twin.tree import footprints, iteration_rows, write_tree
 from tests.data import WAFER, needed
-from tests.wafer.twin.examples import ITERATIONS, LATENT, LLAMA, routed, system
+from tests.wafer.twin.examples import ITERATIONS, LATENT, LLAMA, latent, routed, system
+from tests.wafer.twin.examples import iteration as iteration_of
 
 
 def tokens_of(iteration):
-    return routed(iteration) if iteration.model.experts else None
+    return routed(iteration) if iteration.expert_layers else None
 
 
-DEEPSEEK = generator_model(load_model("deepseek-v3"))
+DEEPSEEK = load_model("deepseek-v3")
 DEFAULT = system(56, data_parallel=7, tensor_parallel=4, sequence_parallel=2, shared_copies=4)
 # huawei-csl/wse-workload-generator 85e1ae7, batch 1024, context 2048, fp16: node 0, sum of 56.
 MACS = {
@@ -50,7 +51,7 @@ def named(iteration, quantity, layers=("decode0",)):
 
 
 def test_anchors_of_the_default_example():
-    iteration = Iteration(DEEPSEEK, DEFAULT, 1024, 1, 2048)
+    iteration = iteration_of(DEEPSEEK, DEFAULT, 1024, 1, 2048)
     found = named(iteration, "macs")
     for name, (first, total) in MACS.items():
         assert (found[name][0], sum(found[name])) == (first, total)
@@ -61,7 +62,7 @@ def test_anchors_of_the_default_example():
 
 
 def test_prefill_is_naive_without_cache_or_causal_half():
-    iteration = Iteration(LATENT, system(2, sequence_parallel=2), 3, 5)
+    iteration = iteration_of(LATENT, system(2, sequence_parallel=2), 3, 5)
     found = named(iteration, "macs")
     assert "absorb_absorbattn" not in found
     assert found["naive_naiveattn"] == [3 * 3 * 4 * (4 + 2 + 4) * 5] * 2
@@ -69,7 +70,7 @@ def test_prefill_is_naive_without_cache_or_causal_half():
 
 
 def test_keys_of_few_heads_are_held_on_every_tensor_rank():
-    found = named(Iteration(LLAMA, system(8, tensor_parallel=8), 3, 1, 10), "footprint")
+    found = named(iteration_of(LLAMA, system(8, tensor_parallel=8), 3, 1, 10), "footprint")
     assert found["kproj"] == [2 * 32 * 4] * 8
     assert found["selfattn"] == [2 * 2 * 3 * 10 * 1 * 4] * 8
 
@@ -82,18 +83,20 @@ def test_head_is_reduced_where_a_gather_would_do():
 
 @pytest.mark.parametrize("precision", ["fp16", "fp8"])
 def test_bytes_follow_the_precision(precision):
-    iteration = Iteration(LATENT, system(4, tensor_parallel=4), 3, 1, 9, precision)
+    iteration = iteration_of(LATENT, system(4, tensor_parallel=4), 3, 1, 9, precision)
     assert named(iteration, "footprint")["dense_down"] == [16 * 6 * iteration.element] * 4
 
 
 def test_footprints_count_experts_that_are_not_used():
-    every = Iteration(LATENT, ITERATIONS["clusters"].system, 7, 1, 9)
+    every = ITERATIONS["clusters"]
     held = footprints(every, 12)
     # 12 experts on 8 nodes: two on the first four; shared ones on nodes 0 and 4.
     expert = 2 * 2 * 3 * 16 * 10
     cache = 3 * 6 * (6 + 2) * 2  # of the sequence that clusters differ in
     assert np.diff(held).tolist() == [-expert, 0, 0, -cache, -expert, 0, 0]
-    assert footprints(Iteration(LATENT, every.system, 7, 1, 9, layers=("lm_head",)), 12).sum() == 0
+    assert (
+        footprints(iteration_of(LATENT, every.system, 7, 1, 9, layers=("lm_head",)), 12).sum() == 0
+    )
     longer = footprints(every, 14)
     assert (longer - held == 3 * every.local_batch * (6 + 2) * 2).all()
 
@@ -130,7 +133,7 @@ def test_rows_of_experts_counted_token_by_token(name):
             receivers[rows.node] += row.operation == "Unicast"
             multicasts[rows.node] += part.startswith("multicast_exp_")
             products += row.macs * part.endswith("_down")
-    vector = iteration.model.hidden * iteration.element
+    vector = iteration.model.hidden_size * iteration.element
     assert products == produced.sum() * 16 * 10
     exchange = iteration.system.expert_exchange
     if exchange == "allgather":
@@ -164,8 +167,7 @@ def test_one_node_sends_nothing():
     ],
 )
 def test_wrong_routing(tokens, said):
-    four = dataclasses.replace(LATENT, layers=4)
-    iteration = Iteration(four, ITERATIONS["clusters"].system, 7, 1, 9)
+    iteration = iteration_of(latent(4), ITERATIONS["clusters"].system, 7, 1, 9)
     with pytest.raises(DataError, match=said):
         list(iteration_rows(iteration, tokens))
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import DataError, FormatError
 from perfmodel.workloads.convert.astra_text import LOOPS, convert_text
-from perfmodel.workloads.formats.astra_text.text import parse_astra_text, read_astra_text
+from perfmodel.workloads.formats.astra_text import parse_astra_text, read_astra_text
 from perfmodel.workloads.formats.chakra.files import read_trace
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE

@@ -8,8 +8,14 @@ import json
 import pytest
 
 from perfmodel.base.errors import FormatError, StrategyError
-from perfmodel.workloads.convert.opening import CONVERTIBLE, RUNNABLE, open_traces
-from perfmodel.workloads.convert.recognise import MEANINGS, workload_kind
+from perfmodel.workloads.convert.opening import (
+    CONVERTIBLE,
+    MEANINGS,
+    RUNNABLE,
+    open_traces,
+    rank_files,
+    workload_kind,
+)
 from perfmodel.workloads.formats.chakra.files import write_traces
 from perfmodel.workloads.trace import (
     COLLECTIVE,
@@ -19,6 +25,143 @@ from perfmodel.workloads.trace import (
     TraceBuilder,
     TraceSet,
 )
+from tests.workloads.convert.timelines import operator
+from tests.workloads.formats.made_pytorch import event, host, node
+
+
+def write(folder, name, rank=None, length=10, devices=2):
+    """A recording as the profiler writes it: the description of the job before the events."""
+    group = {"pg_name": "0", "pg_size": devices, "ranks": list(range(devices))}
+    info = {"backend": "gloo", "rank": rank, "world_size": devices, "pg_config": [group]}
+    content = {"schemaVersion": 1, "deviceProperties": []}
+    content |= {} if rank is None else {"distributedInfo": info}
+    text = json.dumps(content | {"traceEvents": [operator("aten::mm", 0, length)]}).encode()
+    (folder / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+
+
+def names(path):
+    return [file.name for file in rank_files(path)]
+
+
+def test_the_rank_is_that_of_the_job_whatever_the_files_are_called(tmp_path):
+    write(tmp_path, "node1_4711.1700000000000000002.pt.trace.json.gz", rank=0)
+    write(tmp_path, "node1_4710.1700000000000000001.pt.trace.json.gz", rank=1, length=30)
+    (tmp_path / "notes.txt").write_text("x")
+    assert workload_kind(tmp_path) == "kineto"
+    assert [name[:10] for name in names(tmp_path)] == ["node1_4711", "node1_4710"]
+    traces = open_traces(tmp_path)
+    assert traces.devices == 2
+    assert [trace.duration.sum() for trace in traces.traces] == pytest.approx([10e-6, 30e-6])
+
+
+def test_else_it_is_in_the_name(tmp_path):
+    for rank in (0, 1, 2):
+        write(tmp_path, f"host.example_rank{rank}.170000000{9 - rank}.pt.trace.json")
+    assert [name.split(".17")[0] for name in names(tmp_path)] == [
+        f"host.example_rank{rank}" for rank in range(3)
+    ]
+
+
+def test_of_several_recordings_the_last_one_of_each_rank_is_meant(tmp_path):
+    for rank in (0, 1):
+        for time in (999, 1002 + rank, 1001):  # as numbers, not as texts
+            write(tmp_path, f"rank{rank}.{time}.pt.trace.json", rank)
+    assert names(tmp_path) == ["rank0.1002.pt.trace.json", "rank1.1003.pt.trace.json"]
+    pattern = tmp_path / "rank{rank}.{time}.pt.trace.json"
+    assert names(pattern) == names(tmp_path)
+    assert workload_kind(pattern) == "kineto"
+    assert open_traces(pattern).devices == 2
+    assert names(tmp_path / "rank{rank}.999.pt.trace.json") == [
+        "rank0.999.pt.trace.json",
+        "rank1.999.pt.trace.json",
+    ]
+
+
+def test_one_rank_stands_for_all(tmp_path):
+    write(tmp_path, "host_12.1000.pt.trace.json", rank=3, devices=4)
+    assert open_traces(tmp_path).devices == 4
+    write(tmp_path, "host_12.2000.pt.trace.json")
+    (tmp_path / "host_12.1000.pt.trace.json").unlink()
+    assert open_traces(tmp_path).devices == 1
+
+
+@pytest.mark.parametrize(
+    ("files", "path", "message"),
+    [
+        ([("rank0.1", 0), ("rank2.1", 2)], "", "the file of rank 1 is missing"),
+        (
+            [("rank0.1", 0), ("rank0.2", 0), ("rank1.1", 1)],
+            "",
+            "rank 1 has 1 recordings, rank 0 has 2; all should have as many",
+        ),
+        ([("a_1.1", None), ("b_2.1", None)], "", "'.*a_1.1.pt.trace.json' does not say its rank"),
+        ([("rank0.1", 0)], "{rank}.{time}.json", "no file is called"),
+        ([("rank0.1", 0)], "{time}.json", "should stand once in the file's name"),
+    ],
+)
+def test_what_is_unclear_is_refused_in_one_line(files, path, message, tmp_path):
+    for name, rank in files:
+        write(tmp_path, f"{name}.pt.trace.json", rank)
+    with pytest.raises(FormatError, match=message) as error:
+        open_traces(tmp_path / path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    write(tmp_path, "rank0.1.pt.trace.json.gz", 0)
+    file = tmp_path / "rank0.1.pt.trace.json.gz"
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(FormatError, match=r"rank0.1.pt.trace.json.gz': damaged gzip data"):
+        rank_files(tmp_path)
+
+
+CONTENTS = {
+    "astra-text": "HYBRID_TRANSFORMER model_parallel_NPU_group: 4\r\n1\r\n",
+    "aicb-text": "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 1 pp: 1 vpp: 4\n",
+    "aicb-csv": "comm_type,comm_group,comm_group_size,msg_size\n",
+    "vidur-csv": "layer_id\tlayer_name\tcomp_time\tcomm_size\n",
+    "aiob": "train_iter:10\nEmb:\n",
+    "flexflow": "digraph taskgraph {\n",
+    "pytorch": '{"schema": "1.0.2-chakra.0.0.4", "nodes": []}',
+    "kineto": '{"schemaVersion": 1, "deviceProperties": [], "traceEvents": []}',
+    "chakra-json": '{"workload_graph": []}',
+}
+
+
+@pytest.mark.parametrize("kind", CONTENTS)
+def test_text_files_are_told_by_their_first_lines(tmp_path, kind):
+    path = tmp_path / "file"
+    path.write_text(CONTENTS[kind], newline="")
+    assert workload_kind(path) == kind
+
+
+def test_a_compressed_file_is_looked_into(tmp_path):
+    path = tmp_path / "trace.0.json.gz"
+    path.write_bytes(gzip.compress(CONTENTS["chakra-json"].encode()))
+    assert workload_kind(path) == "chakra-json"
+
+
+def test_ranks_are_found_by_folder_and_by_prefix(tmp_path):
+    for rank in range(2):
+        (tmp_path / f"run.{rank}.et").write_bytes(b"\0")
+    assert workload_kind(tmp_path) == "chakra"
+    assert workload_kind(tmp_path / "run") == "chakra"
+    assert workload_kind(tmp_path / "run.1.et") == "chakra"
+
+
+def test_a_prefix_is_a_whole_name(tmp_path):
+    (tmp_path / "run2.0.et").write_bytes(b"\0")
+    with pytest.raises(FormatError, match="no workload at"):
+        workload_kind(tmp_path / "run")
+
+
+@pytest.mark.parametrize("content", [b"", b"hello world\n", b"\x1f\x8b broken", bytes(range(256))])
+def test_what_is_no_workload_is_named(tmp_path, content):
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match="file"):
+        workload_kind(path)
+
 
 TEXT = """DATA
 2
@@ -34,51 +177,23 @@ comm_size=64|run_time=0.1}"];
   node1 -> node2;
 }
 """
-HOST = {
-    "schema": "1.0.2-chakra.0.0.4",
-    "nodes": [
-        {"id": 1, "name": "[pytorch|profiler|execution_trace|process]", "ctrl_deps": 1},
-        {
-            "id": 2,
-            "name": "aten::mm",
-            "ctrl_deps": 1,
-            "attrs": [{"name": "rf_id", "type": "uint64", "value": 1}],
-        },
-        {
-            "id": 3,
-            "name": "record_param_comms",
-            "ctrl_deps": 1,
-            "attrs": [{"name": "rf_id", "type": "uint64", "value": 2}],
-            "inputs": {
-                "values": [[[4, 5, 0, 64, 4, "cuda:0"]], 7, ["0", ""], 0, "allreduce", [], [], 4],
-                "types": ["GenericList[Tensor(float)]", *["Int"] * 7],
-            },
-        },
-    ],
-}
+TENSOR = [4, 5, 0, 64, 4, "cuda:0"]
+HOST = host(
+    node(2, "aten::mm", 1),
+    node(
+        3,
+        "record_param_comms",
+        1,
+        [[TENSOR], 7, ["0", ""], 0, "allreduce", [], [], 4],
+        ["GenericList[Tensor(float)]", *["Int"] * 7],
+    ),
+)
 KINETO = {
     "deviceProperties": [],
     "distributedInfo": {"rank": 0, "world_size": 2},
-    "traceEvents": [
-        {
-            "ph": "X",
-            "cat": "kernel",
-            "name": "gemm",
-            "pid": 0,
-            "tid": 7,
-            "ts": 4,
-            "dur": 3.25,
-            "args": {"stream": 7},
-        }
-    ],
+    "traceEvents": [event("kernel", "gemm", 4, 3.25, 7, stream=7)],
 }
-# What does not run as traces; the first line tells the kind.
-OTHERS = {
-    "aicb-text": "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 1 pp: 1\n0\n",
-    "aicb-csv": "comm_type,comm_group,comm_group_size,msg_size\n",
-    "vidur-csv": "layer_id\tlayer_name\tcomp_time\tcomm_size\n",
-    "aiob": "train_iter:10\n",
-}
+OTHERS = ("aicb-text", "aicb-csv", "vidur-csv", "aiob")  # what does not run as traces
 
 
 def pair():
@@ -174,10 +289,10 @@ class TestKinds:
         traces = open_traces(device)
         assert (traces.devices, traces.traces[0].names) == (2, ("gemm",))
         assert traces.traces[0].duration[0] == pytest.approx(3.25e-6, rel=1e-12)
-        host = written(tmp_path, "h.json", {**HOST, "nodes": HOST["nodes"][:2]})
-        both = open_traces(host, kineto=[device])
+        beside = written(tmp_path, "h.json", host(node(2, "aten::mm", 1)))
+        both = open_traces(beside, kineto=[device])
         assert both.traces[0].names == ("gemm",)
-        assert open_traces(host).traces[0].names == ("aten::mm",)
+        assert open_traces(beside).traces[0].names == ("aten::mm",)
 
     def test_several_kineto_traces_beside_one(self, tmp_path):
         host = written(tmp_path, "h.json", HOST)
@@ -187,7 +302,7 @@ class TestKinds:
 
     @pytest.mark.parametrize("kind", OTHERS)
     def test_what_is_no_set_of_operations_is_named(self, kind, tmp_path):
-        path = written(tmp_path, "w", OTHERS[kind])
+        path = written(tmp_path, "w", CONTENTS[kind])
         assert workload_kind(path) == kind
         with pytest.raises(FormatError) as error:
             open_traces(path)

@@ -11,9 +11,8 @@ from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import FormatError
 from perfmodel.workloads.convert.pytorch import pytorch_trace, pytorch_traces
 from perfmodel.workloads.formats.chakra.files import read_traces, write_traces
-from perfmodel.workloads.formats.pytorch.host import read_host_trace
+from perfmodel.workloads.formats.pytorch_host import read_host_trace
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, REMARKS, SEND
-from perfmodel.workloads.twins.astra.collective import simulate_collective
 from tests.data import ASTRA, MISSING
 from tests.workloads.convert.timelines import (
     ELEMENTS,
@@ -36,6 +35,7 @@ from tests.workloads.convert.timelines import (
     wall,
     with_groups,
 )
+from tests.workloads.twins.astra.networks import simulate_collective
 
 SAMPLES = ASTRA / "chakra_samples"
 HOST_SAMPLE = SAMPLES / "pytorch_host_et_1.0.2-chakra.0.0.4.json"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
 from perfmodel.base.collectives import TRACED
 from perfmodel.workloads.convert.pytorch import pytorch_trace, pytorch_traces
-from perfmodel.workloads.formats.pytorch.kineto import parse_kineto
 from perfmodel.workloads.trace import COLLECTIVE, RECEIVE, REMARKS, SEND
 from tests.workloads.convert.timelines import awaited, event, operator, run, timeline, wall
+from tests.workloads.formats.made_pytorch import parse_kineto
 
 WORLD = {"pg_name": "0", "pg_desc": "default_pg", "backend_config": "cpu:gloo", "pg_size": 4}
 WORLD["ranks"] = [0, 1, 2, 3]
@@ -38,7 +36,7 @@ def ran(name, start, end, shapes, thread=WORKER, category="user_annotation", kin
 def recorded(events, rank=0, groups=(WORLD,), devices=4, **content):
     info = {"backend": "gloo", "rank": rank, "world_size": devices, "pg_config": list(groups)}
     content = {"traceEvents": events, "distributedInfo": info | content}
-    return parse_kineto(json.dumps(content))
+    return parse_kineto(content)
 
 
 def all_reduce(values=("", "", "", "", "True", "-1")):

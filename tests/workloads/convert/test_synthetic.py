@@ -9,20 +9,16 @@ from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.workloads.convert.synthetic import (
     SCHEDULES,
     Work,
-    chained_collectives,
-    concurrent_collectives,
     consecutive_groups,
     dependent_compute,
     pipeline,
+    repeated_collectives,
 )
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import EVERYBODY, TraceSet
-from perfmodel.workloads.twins.astra.collective import (
-    AstraNetwork,
-    simulate_collective,
-    uniform_system,
-)
+from perfmodel.workloads.twins.astra.collective import AstraNetwork, uniform_system
 from perfmodel.workloads.twins.astra.costs import AstraCosts
+from tests.workloads.twins.astra.networks import simulate_collective
 
 PASS, BACK = 1_000_000, 2_000_000  # ns
 
@@ -54,15 +50,18 @@ def test_a_chain_is_priced_by_the_roofline_where_operations_are_stated():
     assert walls(traces, **roofline) == (14, 14)
 
 
-@pytest.mark.parametrize("make", [chained_collectives, concurrent_collectives])
-def test_collectives_take_their_number_times_one_collective(make):
+@pytest.mark.parametrize("chained", [True, False])
+def test_collectives_take_their_number_times_one_collective(chained):
     # All-reduce of 1 MiB on 16 devices: 53,710 ns (RUN of ASTRA-sim af2492b).
-    assert walls(make(16, "all_reduce", 2**20, 5)) == (5 * 53_710,) * 16
+    assert (
+        walls(repeated_collectives(16, "all_reduce", 2**20, 5, chained=chained))
+        == (5 * 53_710,) * 16
+    )
 
 
 def test_only_the_chain_orders_its_collectives():
-    chain = chained_collectives(2, "all_gather", 64, 3).traces[0]
-    free = concurrent_collectives(2, "all_gather", 64, 3).traces[0]
+    chain = repeated_collectives(2, "all_gather", 64, 3).traces[0]
+    free = repeated_collectives(2, "all_gather", 64, 3, chained=False).traces[0]
     assert [list(chain.data_parents[i]) for i in range(3)] == [[], [0], [1]]
     assert len(free.data_parents.values) == 0
     assert chain.parent_positions().values.tolist() == [0, 1]
@@ -70,7 +69,7 @@ def test_only_the_chain_orders_its_collectives():
 
 
 def test_groups_run_beside_each_other_and_ranks_in_none_do_nothing():
-    traces = chained_collectives(8, "all_reduce", 2**20, 3, [[0, 2, 4, 6], [3, 1]])
+    traces = repeated_collectives(8, "all_reduce", 2**20, 3, [[0, 2, 4, 6], [3, 1]])
     times = walls(traces)
     assert times[0] == times[6] > times[1] == times[3] > 0
     assert times[5] == times[7] == 0
@@ -81,7 +80,7 @@ def test_groups_run_beside_each_other_and_ranks_in_none_do_nothing():
 def test_every_kind_of_collective_takes_what_the_network_model_says(kind):
     network, system = ring(8)
     one = simulate_collective(network, system, kind, 2**16).slowest_nanoseconds
-    assert walls(chained_collectives(8, kind, 2**16, 2)) == (2 * one,) * 8
+    assert walls(repeated_collectives(8, kind, 2**16, 2)) == (2 * one,) * 8
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -125,10 +124,10 @@ def test_1f1b_keeps_at_most_as_many_micro_batches_as_stages_follow():
         (lambda: dependent_compute(1, 10**12), "number of nodes"),
         (lambda: dependent_compute(1, 1, duration=float("nan")), "duration is nan"),
         (lambda: dependent_compute(1, 1, num_ops=-2), "num_ops is -2"),
-        (lambda: chained_collectives(2, "all_redcue", 1, 1), "did you mean all_reduce"),
-        (lambda: chained_collectives(2, "all_reduce", -1, 1), "size is -1"),
-        (lambda: chained_collectives(2, "all_reduce", 1, 1, [[0, 2]]), "rank of group 1 is 2"),
-        (lambda: chained_collectives(2, "all_reduce", 1, 1, [[0], [0]]), "rank 0 is in two"),
+        (lambda: repeated_collectives(2, "all_redcue", 1, 1), "did you mean all_reduce"),
+        (lambda: repeated_collectives(2, "all_reduce", -1, 1), "size is -1"),
+        (lambda: repeated_collectives(2, "all_reduce", 1, 1, [[0, 2]]), "rank of group 1 is 2"),
+        (lambda: repeated_collectives(2, "all_reduce", 1, 1, [[0], [0]]), "rank 0 is in two"),
         (lambda: pipeline(2, 0, Work(), Work(), 1), "micro_batches is 0"),
         (lambda: pipeline(1000, 10**6, Work(), Work(), 1), "should be asked for"),
         (lambda: pipeline(2, 1, Work(), Work(), 1, "2f2b"), "schedule '2f2b'"),

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
-
 from perfmodel.workloads.convert.pytorch import PAUSE_NAME
-from perfmodel.workloads.formats.pytorch.host import parse_host_trace
-from perfmodel.workloads.formats.pytorch.kineto import parse_kineto
 from perfmodel.workloads.simulation.hardware_costs import HardwareCosts
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import PAUSE, TraceSet
-from perfmodel.workloads.twins.astra.collective import (
-    AstraNetwork,
-    simulate_collective,
-    uniform_system,
-)
+from perfmodel.workloads.twins.astra.collective import AstraNetwork, uniform_system
 from perfmodel.workloads.twins.astra.costs import AstraCosts
+from tests.workloads.formats import made_pytorch
+from tests.workloads.formats.made_pytorch import parse_host_trace, parse_kineto
+from tests.workloads.twins.astra.networks import simulate_collective
 
 SIZE = 2**23  # B
 ELEMENTS = SIZE // 2  # of two bytes
@@ -23,16 +18,7 @@ TENSOR = [14, 15, 0, ELEMENTS, 2, "cuda:0"]
 
 
 def event(category, name, start, end, thread=1, **keys):
-    return {
-        "ph": "X",
-        "cat": category,
-        "name": name,
-        "pid": 1,
-        "tid": thread,
-        "ts": start,
-        "dur": end - start,
-        "args": keys,
-    }
+    return made_pytorch.event(category, name, start, end - start, thread, **keys)
 
 
 def operator(name, start, end, thread=1, **keys):
@@ -65,23 +51,16 @@ def collective_keys(name="allreduce", ranks="[0, 1]", size=2):
 
 def trace_of(events, devices=2, rank=0):
     info = {"rank": rank, "world_size": devices}
-    return parse_kineto(json.dumps({"traceEvents": events, "distributedInfo": info}))
+    return parse_kineto({"traceEvents": events, "distributedInfo": info})
 
 
 def node(identifier, name, parent=2, values=(), types=(), rf_id=None, thread=1):
-    attributes = {"rf_id": identifier if rf_id is None else rf_id, "tid": thread}
-    return {
-        "id": identifier,
-        "name": name,
-        "ctrl_deps": parent,
-        "inputs": {"values": list(values), "shapes": [], "types": list(types)},
-        "outputs": {"values": [], "shapes": [], "types": []},
-        "attrs": [{"name": key, "type": "", "value": attributes[key]} for key in attributes],
-    }
+    named = {"rf_id": identifier if rf_id is None else rf_id, "tid": thread}
+    return made_pytorch.node(identifier, name, parent, values, types, **named)
 
 
 def host_of(*nodes):
-    return parse_host_trace(json.dumps({"schema": "1.0.2-chakra.0.0.4", "nodes": list(nodes)}))
+    return parse_host_trace({"schema": "1.0.2-chakra.0.0.4", "nodes": list(nodes)})
 
 
 def comms(identifier, name, sequence, size=2, **other):

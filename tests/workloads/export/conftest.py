@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
 
 import pytest
 
@@ -11,20 +11,27 @@ from tests.workloads.export.cases import CASES, MODELS
 
 
 @pytest.fixture(scope="session")
-def workload_of(request, grid_of, h100):
+def made_workloads(grid_of, h100):
+    """Return a function that returns one that makes the workload of a case, each once."""
+
+    def maker(cases, model_of):
+        @functools.cache
+        def made(case, framework, fields):
+            name, fixed = cases.get(case, (case, {}))
+            grid = grid_of(model_of(name), **fixed, **dict(fields))
+            return projected_workload(model_of(name), grid, h100, framework=framework)
+
+        return lambda case, framework="megatron", **fields: made(
+            case, framework, tuple(fields.items())
+        )
+
+    return maker
+
+
+@pytest.fixture(scope="session")
+def workload_of(request, made_workloads):
     """Return a function that makes the workload of a case."""
-    made: dict[Any, Any] = {}
-
-    def make(case, framework="megatron", **fields):
-        name, fixed = CASES.get(case, (case, {}))
-        key = (case, framework, tuple(fields.items()))
-        if key not in made:
-            model = request.getfixturevalue(name)
-            grid = grid_of(model, **fixed, **fields)
-            made[key] = projected_workload(model, grid, h100, framework=framework)
-        return made[key]
-
-    return make
+    return made_workloads(CASES, request.getfixturevalue)
 
 
 @pytest.fixture(scope="module")

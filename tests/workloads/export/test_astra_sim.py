@@ -4,25 +4,155 @@ from __future__ import annotations
 
 import json
 import shlex
+from itertools import permutations
 
+import numpy as np
 import pytest
 
 from perfmodel.base.errors import DataError, FormatError, HardwareError
-from perfmodel.base.units import format_time
-from perfmodel.hwprofiles import load_hardware
-from perfmodel.workloads.convert.synthetic import chained_collectives, dependent_compute
-from perfmodel.workloads.export.astra_sim import astra_export, command_lines, write_astra_export
+from perfmodel.base.units import GIB, format_time
+from perfmodel.hwprofiles import list_hardware, load_hardware
+from perfmodel.workloads.convert.synthetic import dependent_compute, repeated_collectives
+from perfmodel.workloads.export.astra_sim import (
+    astra_export,
+    astra_network,
+    astra_system,
+    command_lines,
+    in_two_dimensions,
+    peak_rate,
+    write_astra_export,
+)
 from perfmodel.workloads.export.chakra import projected_traces
-from perfmodel.workloads.formats.astra.network import read_network, read_system
+from perfmodel.workloads.formats.astra_files import read_network, read_system
+from perfmodel.workloads.formats.astra_machine import AstraNetwork
 from perfmodel.workloads.formats.chakra.files import read_traces
 from perfmodel.workloads.formats.chakra.schema import messages
 from perfmodel.workloads.simulation.run import simulate
-from perfmodel.workloads.twins.astra.costs import AstraCosts
+from perfmodel.workloads.twins.astra.costs import AstraCosts, network_hardware
 from perfmodel.workloads.twins.astra.versions import VERSIONS
 from perfmodel.workloads.twins.stage.arguments import StageArguments
 from perfmodel.workloads.twins.stage.traces import stage_traces
+from tests.workloads.formats.chakra.made import parts_of
 
 DGX = load_hardware("dgx-h100")
+
+
+def machines():
+    return [load_hardware(name) for name in list_hardware() if not name.startswith("chip-")]
+
+
+def test_a_node_and_its_adapters():
+    network = astra_network(DGX, 32)
+    inner, outer = DGX.system.network
+    assert network.topology == ("Switch", "Switch")
+    assert network.npus_count == (8, 4)
+    # Bandwidth per device and direction in GiB/s, half of the latency for each of two hops in ns.
+    assert network.bandwidth_gib_per_second == pytest.approx((450e9 / 2**30, 50e9 / 2**30))
+    assert network.latency_nanoseconds == pytest.approx(
+        (inner.latency / 2 * 1e9, outer.latency / 2 * 1e9)
+    )
+
+
+@pytest.mark.parametrize(
+    ("ranks", "counts"), [(4, (4,)), (12, (6, 2)), (11, (11,)), (30, (6, 5)), (2, (2,))]
+)
+def test_dimensions_multiply_to_the_ranks_where_nodes_are_not_full(ranks, counts):
+    assert astra_network(DGX, ranks).npus_count == counts
+
+
+def test_every_profile_has_a_network_for_all_its_devices_and_for_some():
+    for hardware in machines():
+        bounded = int(np.prod([level.size or 2 for level in hardware.system.network]))
+        for ranks in {2, 4, hardware.system.network[0].size or 6, min(bounded, 4096)}:
+            network = astra_network(hardware, ranks)
+            assert network.devices == ranks, hardware.name
+            assert set(network.topology) <= {"Ring", "FullyConnected", "Switch"}
+
+
+def test_a_full_level_comes_back_as_the_profile_has_it():
+    """`network_hardware` says what a device of ASTRA-sim's files has: links, hops and rates."""
+    for hardware in machines():
+        level = hardware.system.network[0]
+        if not level.size or level.topology.startswith("torus"):
+            continue
+        network = astra_network(hardware, level.size)
+        system = astra_system(hardware, network)
+        back = network_hardware(network, system)
+        found = back.system.network[0]
+        assert found.topology == level.topology, hardware.name
+        assert found.bandwidth == pytest.approx(level.bandwidth / level.oversubscription)
+        assert found.latency == pytest.approx(level.latency)
+        assert back.device.memory.bandwidth == pytest.approx(hardware.device.memory.bandwidth)
+        assert system.peak_performance_teraflops * 1e12 == pytest.approx(peak_rate(hardware))
+
+
+def test_a_torus_is_a_ring_for_each_axis():
+    pod = load_hardware("tpu-v5p-pod")
+    network = astra_network(pod, 64)
+    assert network.topology == ("Ring",) * 3
+    assert network.npus_count == (4, 4, 4)
+    six_links = pod.system.network[0].bandwidth / 6 / GIB
+    assert network.bandwidth_gib_per_second == pytest.approx((six_links,) * 3)
+    # Of an axis of 16, two neighbours share one link, not both.
+    assert astra_network(pod, 2).bandwidth_gib_per_second == pytest.approx((six_links,))
+
+
+def test_links_of_a_full_connection_are_those_of_all_its_devices():
+    hardware = load_hardware("mi300x-server")
+    whole, half = astra_network(hardware, 8), astra_network(hardware, 4)
+    assert half.bandwidth_gib_per_second == pytest.approx(whole.bandwidth_gib_per_second)
+    assert astra_system(hardware, whole).all_reduce_implementation == ("direct",)
+
+
+def test_uplinks_leave_their_share():
+    narrow = DGX.with_values({"system.network.1.oversubscription": 2.0})
+    assert astra_network(narrow, 16).bandwidth_gib_per_second[1] == pytest.approx(25e9 / GIB)
+
+
+@pytest.mark.parametrize(
+    ("change", "ranks", "words"),
+    [
+        ({}, 1, "at least two devices, not 1"),
+        ({"system.network.1.size": 2}, 32, "32 ranks, but hardware profile 'dgx-h100' has 16"),
+        ({"system.network.1.size": 2}, 9, "9 ranks do not come out on levels of at most 8 x 2"),
+        ({"system.network.0.topology": "mesh-2d"}, 8, "level 'nvlink' is a mesh-2d; ASTRA-sim"),
+    ],
+)
+def test_networks_that_astra_sim_cannot_have(change, ranks, words):
+    with pytest.raises(HardwareError, match=words):
+        astra_network(DGX.with_values(change), ranks)
+
+
+@pytest.mark.parametrize("name", ["Switch", "FullyConnected"])
+def test_messages_take_as_long_on_two_dimensions(name):
+    one = AstraNetwork((name,), (12,), (50.0,), (333.0,))
+    two = in_two_dimensions(one)
+    assert two is not None
+    assert two.npus_count == (4, 3)
+    pairs = np.array(list(permutations(range(12), 2)))
+    sizes = np.full(len(pairs), 12345)
+    times = [
+        AstraCosts(network, astra_system(DGX, network)).message_times(*pairs.T, sizes)
+        for network in (one, two)
+    ]
+    assert times[0].tolist() == times[1].tolist()
+
+
+def test_rings_and_prime_numbers_of_devices_stay():
+    assert in_two_dimensions(AstraNetwork(("Ring",), (8,), (50.0,), (333.0,))) is None
+    assert in_two_dimensions(AstraNetwork(("Switch",), (7,), (50.0,), (333.0,))) is None
+
+
+def test_the_peak_is_that_of_a_precision():
+    assert peak_rate(DGX) == DGX.device.peak("bf16")
+    assert peak_rate(DGX, "fp8") == DGX.device.peak("fp8")
+    old = load_hardware("dgx-1-v100")
+    assert "bf16" not in old.device.peak_flops
+    assert peak_rate(old) == old.device.peak("fp16")
+    with pytest.raises(HardwareError, match="no matrix rate"):
+        peak_rate(old, "fp8")
+
+
 PROJECTIONS = {
     "tensor": {"tensor_parallel": 4, "data_parallel": 2},
     "pipeline": {"pipeline_parallel": 4, "data_parallel": 2},
@@ -45,24 +175,7 @@ def projected(small_workload):
 
 def nodes_of(path):
     """Return the messages of a file as ASTRA-sim's feeder reads them: each behind its length."""
-    content, at, found = path.read_bytes(), 0, []
-    while at < len(content):
-        size = shift = 0
-        while True:
-            byte = content[at]
-            at += 1
-            size |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                break
-        found.append(content[at : at + size])
-        at += size
-    parsed = []
-    for part in found[1:]:
-        node = messages().node()
-        node.ParseFromString(part)
-        parsed.append(node)
-    return parsed
+    return [messages().node.FromString(part) for part in parts_of(path.read_bytes())[1:]]
 
 
 @versions
@@ -154,7 +267,7 @@ def test_stage_keeps_its_tensors(tmp_path):
 
 
 def test_command_lines_name_every_file(tmp_path):
-    traces = chained_collectives(16, "all_reduce", 2**20, 1, [range(8), range(8, 16)])
+    traces = repeated_collectives(16, "all_reduce", 2**20, 1, [range(8), range(8, 16)])
     export = astra_export(traces, DGX, "astra-sim@af2492b")
     prefix = tmp_path / "with space" / "t"
     prefix.parent.mkdir()
@@ -169,12 +282,12 @@ def test_command_lines_name_every_file(tmp_path):
     }
     assert ours[:3] == ["perfmodel", "simulate", str(prefix)]
     assert ours[-2:] == ["--simulator", "astra-sim@af2492b"]
-    alone = astra_export(chained_collectives(16, "all_reduce", 2**20, 1), DGX)
+    alone = astra_export(repeated_collectives(16, "all_reduce", 2**20, 1), DGX)
     assert "comm-group" not in command_lines(alone, "t")[0]
 
 
 def test_all_files_are_written_or_none(tmp_path):
-    export = astra_export(chained_collectives(4, "all_reduce", 8, 1), DGX)
+    export = astra_export(repeated_collectives(4, "all_reduce", 8, 1), DGX)
     (tmp_path / "t.memory.json").mkdir()
     with pytest.raises(DataError, match=r"t\.memory\.json"):
         write_astra_export(export, tmp_path / "t")
@@ -182,11 +295,11 @@ def test_all_files_are_written_or_none(tmp_path):
 
 
 def test_what_no_version_runs_is_refused(tmp_path):
-    groups = chained_collectives(4, "all_reduce", 8, 1, [range(2), range(2, 4)])
+    groups = repeated_collectives(4, "all_reduce", 8, 1, [range(2), range(2, 4)])
     with pytest.raises(HardwareError, match=r"no version 'may'.*af2492b or astra-sim@main"):
         astra_export(groups, DGX, "astra-sim@may")
     with pytest.raises(HardwareError, match="at least two devices"):
-        astra_export(chained_collectives(1, "all_reduce", 8, 1), DGX)
+        astra_export(repeated_collectives(1, "all_reduce", 8, 1), DGX)
     with pytest.raises(DataError, match="reads no communicator groups from a path with 'empty'"):
         write_astra_export(astra_export(groups, DGX), tmp_path / "empty" / "t")
     with pytest.raises(

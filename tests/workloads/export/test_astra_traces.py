@@ -12,11 +12,11 @@ from perfmodel.base.errors import FormatError
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.workloads.convert.synthetic import (
     Work,
-    chained_collectives,
     dependent_compute,
     pipeline,
+    repeated_collectives,
 )
-from perfmodel.workloads.export.astra_network import astra_network, astra_system
+from perfmodel.workloads.export.astra_sim import astra_network, astra_system
 from perfmodel.workloads.export.astra_traces import accepted, states_durations, uses_groups_of_some
 from perfmodel.workloads.export.chakra import projected_traces
 from perfmodel.workloads.trace import (
@@ -158,16 +158,16 @@ def test_nodes_at_which_astra_sim_stops_are_refused(columns, words):
 
 
 def test_whether_collectives_leave_ranks_out():
-    pair = chained_collectives(4, "all_reduce", 8, 1, [range(2), range(2, 4)])
+    pair = repeated_collectives(4, "all_reduce", 8, 1, [range(2), range(2, 4)])
     assert uses_groups_of_some(pair)
-    assert not uses_groups_of_some(chained_collectives(4, "all_reduce", 8, 1))
-    assert not uses_groups_of_some(chained_collectives(4, "all_reduce", 8, 1, [range(4)]))
-    unused = TraceSet(chained_collectives(4, "all_reduce", 8, 1).traces, pair.groups)
+    assert not uses_groups_of_some(repeated_collectives(4, "all_reduce", 8, 1))
+    assert not uses_groups_of_some(repeated_collectives(4, "all_reduce", 8, 1, [range(4)]))
+    unused = TraceSet(repeated_collectives(4, "all_reduce", 8, 1).traces, pair.groups)
     assert not uses_groups_of_some(unused)
 
 
 def test_whether_computation_states_its_time():
     work = Work(1e-3)
     assert states_durations(pipeline(2, 2, work, work, 8))
-    assert states_durations(chained_collectives(2, "all_reduce", 8, 1))
+    assert states_durations(repeated_collectives(2, "all_reduce", 8, 1))
     assert not states_durations(dependent_compute(2, 2, 100, 100))

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfmodel.analysis.explain import OPERATION_COMPONENTS, operation_costs
+from perfmodel.analysis.explain import operation_costs
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.pipelines import SCHEDULE_FACTS
+from perfmodel.kernels.variables import OPERATION_COMPONENTS
 from perfmodel.model.build import dense_model
 from perfmodel.model.presets import load_model
 from perfmodel.operations.parts import model_parts
@@ -20,97 +21,9 @@ from perfmodel.strategy.pipelines import named_pipeline
 from perfmodel.strategy.single import one_strategy
 from perfmodel.training.schedule import stage_compositions
 from perfmodel.workloads.export.workload import projected_workload
-from tests.workloads.export.cases import named_traces
+from tests.workloads.export.cases import cases_of, named_traces
 
-CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    "one device": ("small_dense", {}),
-    "tensor": ("small_dense", {"tensor_parallel": 4}),
-    "plain tensor": ("small_dense", {"tensor_parallel": 4, "sequence_parallel": False}),
-    "ring": ("small_dense", {"context_parallel": 4, "data_parallel": 2, "recompute": "full"}),
-    "exchange": ("small_dense", {"context_parallel": 2, "context_parallel_kind": "all_to_all"}),
-    "gather": ("small_dense", {"context_parallel": 2, "context_parallel_kind": "all_gather"}),
-    "pipeline": ("small_dense", {"pipeline_parallel": 4, "data_parallel": 2, "tensor_parallel": 2}),
-    "gpipe": ("small_dense", {"pipeline_parallel": 2, "pipeline_schedule": "gpipe"}),
-    "interleaved": ("small_dense", {"pipeline_parallel": 2, "virtual_pipeline": 2}),
-    "eager": ("small_dense", {"pipeline_parallel": 4, "pipeline_schedule": "eager_1f1b"}),
-    "looped": (
-        "small_dense",
-        {"pipeline_parallel": 2, "virtual_pipeline": 2, "pipeline_schedule": "looped_bfs"},
-    ),
-    "waves": (
-        "tied_dense",
-        {"pipeline_parallel": 2, "virtual_pipeline": 4, "pipeline_schedule": "hanayo"},
-    ),
-    "zero bubble": ("small_dense", {"pipeline_parallel": 4, "pipeline_schedule": "zb_h2"}),
-    "zero bubble in a V": (
-        "tied_dense",
-        {
-            "pipeline_parallel": 2,
-            "virtual_pipeline": 2,
-            "data_parallel": 2,
-            "pipeline_schedule": "zb_v",
-        },
-    ),
-    "two copies": (
-        "small_moe",
-        {
-            "pipeline_parallel": 4,
-            "data_parallel": 2,
-            "expert_parallel": 2,
-            "micro_batches": 8,
-            "pipeline_schedule": "dualpipe",
-        },
-    ),
-    "two tied copies": (
-        "tied_dense",
-        {"pipeline_parallel": 2, "pipeline_schedule": "dualpipe", "micro_batches": 8},
-    ),
-    "tied": ("tied_dense", {"pipeline_parallel": 2, "data_parallel": 2}),
-    "tied on one stage": ("tied_dense", {"data_parallel": 2}),
-    "zero 0": ("small_dense", {"data_parallel": 4, "zero_stage": 0}),
-    "zero 2": ("small_dense", {"data_parallel": 4, "zero_stage": 2}),
-    "zero 3": ("small_moe", {"data_parallel": 8, "zero_stage": 3, "expert_parallel": 4}),
-    "shards": ("small_dense", {"data_parallel": 8, "zero_stage": 3, "shard_group": 4}),
-    "experts": (
-        "small_moe",
-        {"tensor_parallel": 2, "data_parallel": 4, "expert_parallel": 4, "precision": "fp8"},
-    ),
-    "shared experts": (
-        "small_moe",
-        {
-            "tensor_parallel": 2,
-            "data_parallel": 4,
-            "expert_parallel": 2,
-            "expert_tensor_parallel": 2,
-            "recompute": "selective",
-        },
-    ),
-    "mapped": (
-        "small_dense",
-        {
-            "context_parallel": 2,
-            "pipeline_parallel": 2,
-            "data_parallel": 2,
-            "tensor_parallel": 2,
-            "mapping": "tensor-pipeline-context-data",
-        },
-    ),
-    "llama": (
-        "llama-3.1-70b",
-        {
-            "tensor_parallel": 8,
-            "pipeline_parallel": 4,
-            "virtual_pipeline": 5,
-            "data_parallel": 2,
-            "context_parallel": 2,
-        },
-    ),
-    "mixtral": ("mixtral-8x7b", {"data_parallel": 8, "expert_parallel": 8, "tensor_parallel": 2}),
-    "deepseek": (
-        "deepseek-v3",
-        {"pipeline_parallel": 4, "data_parallel": 8, "expert_parallel": 8, "tensor_parallel": 2},
-    ),
-}
+CASES = cases_of("operations")
 
 
 @pytest.fixture(scope="session")
@@ -127,23 +40,9 @@ def tied_dense():
 
 
 @pytest.fixture(scope="session")
-def workload_of(request, grid_of, h100):
+def workload_of(request, made_workloads):
     """Return a function that makes the workload of a case, or of a model and its fields."""
-    made: dict[Any, Any] = {}
-
-    def make(case, framework="megatron", **fields):
-        name, fixed = CASES.get(case, (case, {}))
-        key = (case, framework, tuple(fields.items()))
-        if key not in made:
-            made[key] = projected_workload(
-                model_of(request, name),
-                grid_of(model_of(request, name), **fixed, **fields),
-                h100,
-                framework=framework,
-            )
-        return made[key]
-
-    return make
+    return made_workloads(CASES, lambda name: model_of(request, name))
 
 
 def model_of(request, name):

@@ -69,6 +69,23 @@ def topologies(draw):
     return network(*dimensions)
 
 
+def matrix_loads(topology, matrix):
+    """Bytes over every link when each device sends each other one what a matrix says."""
+    sources, targets = np.indices(matrix.shape)
+    return topology.link_loads(sources.ravel(), targets.ravel(), matrix.ravel())
+
+
+def neighbours(topology, vertex):
+    """Vertices that one link joins to another, ascending."""
+    return np.unique(topology.link_target[topology.link_source == vertex]).tolist()
+
+
+def message_time(topology, source, target, size):
+    """Latencies of the route and the size over its slowest link: a message that is alone [s]."""
+    links = topology.route_links(source, target)
+    return topology.link_latency[links].sum() + size / topology.link_bandwidth[links].min()
+
+
 def loads_by_link(topology, loads):
     """Loads that are not zero, by the two vertices."""
     used = np.flatnonzero(loads)

@@ -7,13 +7,22 @@ import pytest
 
 from perfmodel.base.errors import HardwareError, StrategyError
 from perfmodel.workloads.links.topology import Topology
-from tests.workloads.links.networks import GB, MESH, NODES, RAILS, loads_by_link, network, one
+from tests.workloads.links.networks import (
+    MESH,
+    NODES,
+    RAILS,
+    loads_by_link,
+    matrix_loads,
+    neighbours,
+    network,
+    one,
+)
 
 
 def test_mesh_of_the_exercise_all_to_all_on_a_line_of_4():
     # Link i→i+1 of a line carries (i + 1) (n - i - 1) messages: 3, 4, 3, in each direction.
     line = network(one("mesh", 4))
-    loads = line.link_loads_of_matrix(np.ones((4, 4)))
+    loads = matrix_loads(line, np.ones((4, 4)))
     assert loads_by_link(line, loads) == {
         (0, 1): 3.0,
         (1, 2): 4.0,
@@ -29,7 +38,7 @@ def test_ring_all_to_all_loads_its_busiest_link_as_astra_sim_does(members, busie
     # (n/2)(n/2+1)/2 messages on the clockwise link: the ratio of ASTRA-sim's congestion-aware
     # to its unaware time of a direct all-to-all on a ring of 4, 8 and 16.
     ring = network(one("ring", members))
-    loads = ring.link_loads_of_matrix(np.ones((members, members)))
+    loads = matrix_loads(ring, np.ones((members, members)))
     assert loads.max() == busiest
     assert np.all(loads[:members] == busiest)
     assert np.all(loads[members:] == (members // 2) * (members // 2 - 1) / 2)
@@ -37,7 +46,7 @@ def test_ring_all_to_all_loads_its_busiest_link_as_astra_sim_does(members, busie
 
 def test_fully_connected_messages_take_their_own_link():
     full = network(one("fully-connected", 5))
-    loads = full.link_loads_of_matrix(np.arange(25.0).reshape(5, 5))
+    loads = matrix_loads(full, np.arange(25.0).reshape(5, 5))
     expected = {(i, j): 5.0 * i + j for i in range(5) for j in range(5) if i != j}
     assert loads_by_link(full, loads) == expected
 
@@ -64,7 +73,7 @@ def test_messages_that_cross_rails_go_through_the_node_first():
     assert RAILS.route(3, 12).tolist() == [3, 16, 4, 18 + 4, 12]
     assert RAILS.vertex_name(16) == "switch switch 0"
     assert RAILS.vertex_name(21) == "rail switch 3"
-    assert RAILS.neighbours(9) == [17, 19]
+    assert neighbours(RAILS, 9) == [17, 19]
 
 
 def test_messages_between_domains_of_a_fat_tree_do_not_touch_the_inner_network():
@@ -87,21 +96,11 @@ def test_mixed_radix_numbering_counts_the_innermost_fastest():
     assert np.array_equal(topology.device(topology.coordinates(everyone)), everyone)
 
 
-def test_message_time_is_latency_of_the_hops_and_one_serialisation():
-    # Two hops of 0.3 µs, 9 MB at 450 GB/s.
-    node = network(one("switch", 8, bandwidth=450 * GB, latency=0.3e-6))
-    assert node.message_time(0, 1, 9e6) == pytest.approx(0.6e-6 + 20e-6)
-    # Through node and rail the narrower rail counts.
-    assert RAILS.message_time(3, 12, 5e6) == pytest.approx(4e-6 + 100e-6)
-    assert RAILS.message_time(5, 5, 1e9) == 0.0
-    assert RAILS.message_time([[0], [1]], [2, 3, 4], 1.0).shape == (2, 3)
-
-
 @pytest.mark.parametrize("shape", [(5, 5), (3, 5), (3, 3, 5), (7,), (4, 4), (4, 6)])
 def test_uniform_all_to_all_loads_links_of_a_torus_dimension_equally(shape):
     topology = network(one("torus", *shape))
     count = topology.device_count
-    loads = topology.link_loads_of_matrix(np.ones((count, count)))
+    loads = matrix_loads(topology, np.ones((count, count)))
     for axis, side in enumerate(shape):
         clockwise = loads[2 * axis * count : (2 * axis + 1) * count]
         back = loads[(2 * axis + 1) * count : (2 * axis + 2) * count]
@@ -129,14 +128,11 @@ def test_networks_that_cannot_be_listed_are_refused():
         (lambda: MESH.routes([0, 1], [0, 1, 2]), "broadcast"),
         (lambda: MESH.link_loads([0], [1], [float("nan")]), "finite"),
         (lambda: MESH.link_loads([0], [1], [-1.0]), ">= 0"),
-        (lambda: MESH.link_loads_of_matrix(np.ones((4, 4))), r"\(16, 16\) is due"),
         (lambda: MESH.load_time(np.ones(3)), "one per link, 48"),
         (lambda: MESH.coordinates(16), "device 16"),
         (lambda: MESH.device([4, 0]), "outside the shape"),
         (lambda: MESH.device([1, 1, 1]), "2 whole numbers"),
-        (lambda: MESH.neighbours(16), "0 to 15"),
         (lambda: MESH.vertex_name(16), "0 to 15"),
-        (lambda: MESH.group_links([0, 99]), "member 99"),
         (lambda: MESH.switch_links([0], 0), "no switch"),
     ],
 )

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from perfmodel.base.collectives import TRACED
+from perfmodel.base.errors import FormatError
+from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
 from perfmodel.workloads.twins.astra.collective import (
     AstraNetwork,
@@ -15,6 +19,8 @@ ALL_REDUCE, ALL_GATHER, BROADCAST, ALL_TO_ALL, REDUCE_SCATTER = (
     for name in ("all_reduce", "all_gather", "broadcast", "all_to_all", "reduce_scatter")
 )
 MIB = 2**20
+SUM = {"collective": ALL_REDUCE, "communication_size": 1024}
+NETWORK = AstraNetwork(("Ring",), (4,), (50.0,), (500.0,))
 
 
 def ring(members=4, **settings):
@@ -29,6 +35,36 @@ def micros(builder, name, micro, **settings):
 
 def reduce_of(builder, name, size=MIB, kind=ALL_REDUCE, **settings):
     return builder.add(name, COLLECTIVE, collective=kind, communication_size=size, **settings)
+
+
+def built(*nodes):
+    """Return a trace of (name, kind, settings)."""
+    builder = TraceBuilder()
+    for name, kind, node in nodes:
+        builder.add(name, kind, **node)
+    return builder.build()
+
+
+def of_kind(kind, size=MIB, **settings):
+    """Return a trace of one collective."""
+    return built(("c", COLLECTIVE, {"collective": kind, "communication_size": size} | settings))
+
+
+def four(trace):
+    return TraceSet((trace,) * 4)
+
+
+def costs(members=2, **settings):
+    return ring(members, **settings)
+
+
+def refused(*traces, groups=None, error=FormatError, **settings):
+    """Return the one line with which a workload is refused."""
+    with pytest.raises(error) as caught:
+        simulate(TraceSet(tuple(traces), groups or {}), costs(**settings))
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
 
 
 def pipeline(ranks=4):

@@ -7,11 +7,11 @@ import pytest
 
 from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import FormatError, HardwareError, StrategyError
-from perfmodel.network.collectives import collective_times
+from perfmodel.compute.collectives import collective_times
 from perfmodel.workloads.simulation.hardware_costs import PRICED_AS, HardwareCosts
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, MEM_LOAD, TraceBuilder, TraceSet
-from tests.workloads.simulation.priced import ALL_REDUCE, MIB, of_kind
+from tests.workloads.simulation.made import ALL_REDUCE, MIB, of_kind
 
 
 def test_computation_takes_its_roofline_time_at_sustained_rates(h100):

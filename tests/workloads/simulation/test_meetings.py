@@ -13,7 +13,7 @@ from perfmodel.workloads.trace import (
     SEND,
     TraceSet,
 )
-from tests.workloads.simulation.refusals import SUM, built, costs, refused
+from tests.workloads.simulation.made import SUM, built, costs, refused
 
 
 @pytest.mark.parametrize("kind", [SEND, RECEIVE])

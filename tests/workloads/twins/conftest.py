@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfmodel.workloads.formats.chakra.files import write_traces
-from tests.cli.workloads.simulate.test_command import (
+from tests.cli.workloads.test_simulate import (
     AICB,
     MICRO,
     NATIVE_NETWORK,

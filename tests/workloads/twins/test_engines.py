@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from perfmodel.base.errors import FormatError, HardwareError, StrategyError
-from perfmodel.cli.workloads.simulate.command import SHOW, simulate_command
+from perfmodel.cli.workloads.simulate import SHOW, simulate_command
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.workloads.convert.opening import INPUT_PURPOSES
 from perfmodel.workloads.formats.chakra.files import write_traces
 from perfmodel.workloads.trace import COMPUTE, TraceBuilder, TraceSet
 from perfmodel.workloads.twins import engines
 from perfmodel.workloads.twins.engines import Engine, RunOptions, choose_engine, run_workload
-from tests.cli.workloads.simulate.test_command import (
+from tests.cli.workloads.test_simulate import (
     AICB,
     ALL_REDUCE,
     MICRO,

@@ -1,7 +1,7 @@
 """Read and write Chakra execution traces (``.et``), one file per rank.
 
 `perfmodel.workloads.formats.chakra.schema` lists the fields and attributes,
-`perfmodel.workloads.formats.chakra.messages` frames them. Files named ``.json`` are Chakra's JSON
+`perfmodel.workloads.formats.chakra.writing` frames them. Files named ``.json`` are Chakra's JSON
 form (`perfmodel.workloads.formats.chakra.json`). All may be gzipped when read.
 
 Sources: mlcommons/chakra v0.0.4 and 21585d8, ``schema/protobuf/et_def.proto``,
@@ -23,9 +23,9 @@ import numpy as np
 from perfmodel.base.errors import DataError, FormatError
 from perfmodel.base.files import atomic_path, shortened
 from perfmodel.kernels.work import expect
-from perfmodel.workloads.formats.chakra.groups import check_groups, read_groups, write_groups
-from perfmodel.workloads.formats.chakra.messages import parse_messages, serialise
+from perfmodel.workloads.formats.chakra.json import check_groups, read_groups, write_groups
 from perfmodel.workloads.formats.chakra.schema import NODE_INPUTS
+from perfmodel.workloads.formats.chakra.writing import parse_messages, serialise
 from perfmodel.workloads.trace import (
     METADATA,
     RECEIVE,

@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.columns import Integers
+from perfmodel.base.columns import Integers, Texts
 from perfmodel.base.errors import FormatError
 from perfmodel.base.files import shortened
-from perfmodel.base.texts import Texts
 from perfmodel.workloads.formats.chakra.schema import (
     ATTRIBUTE_NAME,
     EXACT_TIMES,

@@ -16,26 +16,11 @@ from typing import Any, NamedTuple
 from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import FormatError
 from perfmodel.base.files import shortened
+from perfmodel.workloads.formats.words import words_of
 
 PACKAGE = "ChakraProtoMsg"
-# A value of kind i is field 3 + 2 i of an AttributeProto, a list of them field 4 + 2 i.
-SCALAR_KINDS = (
-    "double",
-    "float",
-    "int32",
-    "int64",
-    "uint32",
-    "uint64",
-    "sint32",
-    "sint64",
-    "fixed32",
-    "fixed64",
-    "sfixed32",
-    "sfixed64",
-    "bool",
-    "string",
-    "bytes",
-)
+_WORDS = words_of("chakra")
+SCALAR_KINDS: tuple[str, ...] = _WORDS["values"]["scalar_kinds"]
 LISTS = tuple(f"{kind}_list" for kind in SCALAR_KINDS)
 IO_INFO = "io_info"  # not a kind of the schema: the fields `inputs` and `outputs` of a node
 # Their names among the attributes in `Trace.other`.
@@ -43,29 +28,15 @@ NODE_INPUTS = "node.inputs"
 NODE_OUTPUTS = "node.outputs"
 
 # Message: field number, name, type; "repeated" before the type of a list.
-MESSAGES: Mapping[str, tuple[tuple[int, str, str], ...]] = {
-    "AttributeProto": (
-        (1, "name", "string"),
-        (2, "doc_string", "string"),
-        *((3 + 2 * i, f"{kind}_val", kind) for i, kind in enumerate(SCALAR_KINDS)),
-        *((4 + 2 * i, f"{kind}_list", f"{kind}_list") for i, kind in enumerate(SCALAR_KINDS)),
-    ),
-    "GlobalMetadata": ((1, "version", "string"), (2, "attr", "repeated AttributeProto")),
-    "IOInfo": ((1, "values", "string"), (2, "shapes", "string"), (3, "types", "string")),
-    "Node": (
-        (1, "id", "uint64"),
-        (2, "name", "string"),
-        (3, "type", "int32"),  # an enum there: the same on the wire
-        (4, "ctrl_deps", "repeated uint64"),
-        (5, "data_deps", "repeated uint64"),
-        (6, "start_time_micros", "uint64"),
-        (7, "duration_micros", "uint64"),
-        (8, "inputs", "IOInfo"),
-        (9, "outputs", "IOInfo"),
-        (10, "attr", "repeated AttributeProto"),
-    ),
+MESSAGES: dict[str, tuple[tuple[int, str, str], ...]] = {
+    **_WORDS["messages"],
     **{name: ((1, "values", f"repeated {name.removesuffix('_list')}"),) for name in LISTS},
 }
+for _number, _kind in enumerate(SCALAR_KINDS):
+    MESSAGES["AttributeProto"] += (
+        (3 + 2 * _number, f"{_kind}_val", _kind),
+        (4 + 2 * _number, f"{_kind}_list", f"{_kind}_list"),
+    )
 ATTRIBUTE_OF_NODE = bytes([10 << 3 | 2])  # tag of field `attr`
 ATTRIBUTE_NAME = 1 << 3 | 2  # tag of an attribute's field `name`
 

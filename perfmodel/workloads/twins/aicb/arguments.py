@@ -1,4 +1,6 @@
-"""AICB's command line: its own spellings, its defaults, and what it refuses.
+"""AICB's command line, and one entry to all of its generators.
+
+AICB's command line: its own spellings, its defaults, and what it refuses.
 
 The fields of `AicbArguments` bear AICB's names, so that a field is found in AICB's
 documentation; what AICB works out from them are properties in this project's words.
@@ -7,18 +9,22 @@ Source: aliyun/aicb 23eec3c4, ``utils/utils.py`` (``get_params`` and the ``get_*
 below it: options, defaults, asserts) and, for inference, the main parts of
 ``workload_generator/SimAI_inference_workload_generator.py`` and
 ``workload_generator/Vidur_workload_generator.py``.
+
+One entry to all of AICB's generators.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from perfmodel.base.errors import StrategyError, did_you_mean
+from perfmodel.workloads.formats.aiob import AiobFile
 
 # Module of the package ``workload_generator``: what it writes.
 GENERATORS = {
@@ -244,6 +250,11 @@ class AicbArguments:
         return 4 * self.hidden_size
 
     @property
+    def activation_size(self) -> int:
+        """Size of a micro-batch's activations at 16 bits [B]; never divided."""
+        return 2 * self.micro_batch * self.seq_length * self.hidden_size
+
+    @property
     def padded_vocab_size(self) -> int:
         """Vocabulary, filled up so that every tensor-parallel part is a multiple of 128."""
         multiple = self.make_vocab_size_divisible_by * self.tensor_model_parallel_size
@@ -388,3 +399,54 @@ def _check_value(field: dataclasses.Field[Any], value: Any) -> None:
     if name in CHOICES and value not in CHOICES[name]:
         known = [str(choice) for choice in CHOICES[name]]
         raise StrategyError(f"--{name}={value}{did_you_mean(str(value), known)}")
+
+
+# Value of `arguments.GENERATORS`: module, functions for text and name, whether it takes times.
+WRITERS = {
+    "training": ("training", "training_text", "file_name", True),
+    "deepspeed": ("deepspeed", "deepspeed_csv", "file_name", False),
+    "megatron_csv": ("megatron_csv", "megatron_csv", "file_name", False),
+    "inference": ("inference", "inference_text", "inference_file_name", True),
+    "vidur": ("inference", "vidur_csv", "vidur_file_name", True),
+}
+
+
+def generate(arguments: AicbArguments, computation: AiobFile | None = None) -> str:
+    """Return the text of the file that AICB writes for its arguments.
+
+    Parameters
+    ----------
+    arguments : AicbArguments
+        Their ``generator`` says which file: SimAI's text for training or inference, the CSV
+        of Megatron or DeepSpeed, or Vidur's.
+    computation : AiobFile, optional
+        Computation times, for the generators that use them.
+
+    Raises
+    ------
+    StrategyError
+        Arguments that the generator refuses.
+    """
+    module, function, _, timed = WRITERS[arguments.generator]
+    write = _found(module, function)
+    return write(arguments, computation) if timed else write(arguments)
+
+
+def file_name(arguments: AicbArguments) -> str:
+    """Return the name that AICB gives the file, without its folder.
+
+    Raises
+    ------
+    StrategyError
+        Arguments that the generator refuses.
+    """
+    module, _, name, _ = WRITERS[arguments.generator]
+    return _found(module, name)(arguments)
+
+
+def _found(module: str, function: str) -> Callable[..., str]:
+    """Return a function of a generator, whose module is only loaded now."""
+    found: Callable[..., str] = getattr(
+        importlib.import_module(f"perfmodel.workloads.twins.aicb.{module}"), function
+    )
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.workloads.formats.aicb.csv import AicbEvent
+from perfmodel.workloads.formats.aicb_tables import AicbEvent
 from perfmodel.workloads.twins.aicb.arguments import AicbArguments
 
 ELEMENT_SIZE = 2  # MockedParam's default, also of gradients in DeepSpeed [B]
@@ -22,7 +22,7 @@ def collective(
     Parameters
     ----------
     kind, group : str
-        Of `perfmodel.workloads.formats.aicb.csv.COMM_TYPES` and `COMM_GROUPS`.
+        Of `perfmodel.workloads.formats.aicb_tables.COMM_TYPES` and `COMM_GROUPS`.
     members : int or None
         Ranks of the group.
     size : int

@@ -19,14 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import FormatError, StrategyError, did_you_mean
-from perfmodel.workloads.formats.aicb.aiob import AiobFile
+from perfmodel.workloads.formats.aiob import AiobFile
 from perfmodel.workloads.twins.aicb.arguments import AicbArguments
 from perfmodel.workloads.twins.aicb.csv_events import LARGEST_FILE
+from perfmodel.workloads.twins.aicb.parameters import FP8_FACTOR
 
 DEEPSEEK, QWEN3_MOE, QWEN3_NEXT = "DeepSeek", "Qwen3-Moe", "Qwen3-Next"
 FAMILIES = (QWEN3_MOE, QWEN3_NEXT, DEEPSEEK)  # in AICB's order of tests
-# Bytes of a token in FP8, with 4 bytes of scale per 128, relative to 16 bits: DeepEP's dispatch.
-DISPATCH_FACTOR = (1 + 4 / 128) / 2
 ACTIVATION_SIZE = 2  # bytes of an element
 UNKNOWN_TIME = 1  # ns, where no time is given
 NANOSECONDS = 1000  # of a µs, AIOB's unit
@@ -209,7 +208,7 @@ def message_sizes(arguments: AicbArguments, model: InferenceModel) -> MessageSiz
             f"messages of more than {LARGEST_SIZE} bytes"
         )
     combine = routed // arguments.tensor_model_parallel_size
-    dispatch = int(combine * DISPATCH_FACTOR) if model.dispatches_in_fp8 else combine
+    dispatch = int(combine * FP8_FACTOR) if model.dispatches_in_fp8 else combine
     return MessageSizes(activations, dispatch, combine)
 
 

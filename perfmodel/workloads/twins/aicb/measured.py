@@ -20,10 +20,10 @@ from perfmodel.base.errors import StrategyError, did_you_mean
 from perfmodel.base.files import atomic_path
 from perfmodel.base.precisions import ALIASES
 from perfmodel.hwprofiles import load_hardware
-from perfmodel.workloads.formats.aicb.aiob import AiobFile, AiobTime
+from perfmodel.workloads.formats.aiob import AiobFile, AiobTime
 from perfmodel.workloads.twins.aicb.arguments import AicbArguments
-from perfmodel.workloads.twins.aicb.computation import DTYPES
-from perfmodel.workloads.twins.aicb.computation_regions import (
+from perfmodel.workloads.twins.aicb.computation import (
+    DTYPES,
     FlashAttention,
     GroupedProduct,
     Product,

@@ -18,6 +18,8 @@ from perfmodel.base.errors import StrategyError
 from perfmodel.workloads.twins.aicb.arguments import AicbArguments
 
 DEEPSEEK = "DeepSeek"
+# A token in FP8 with an FP32 scale per 128, over BF16 (MockedDeepSeek.py:28), as DeepEP sends it.
+FP8_FACTOR = (1 + 4 / 128) / 2
 MOST_LAYERS = 100_000  # of a stage: far beyond any model, little enough to hold
 
 

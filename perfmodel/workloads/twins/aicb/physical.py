@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from perfmodel.base.collectives import COLLECTIVE_OF_WORD
 from perfmodel.base.errors import HardwareError, StrategyError
-from perfmodel.network.table import check_places
-from perfmodel.workloads.formats.aicb.text import NO_COLLECTIVE, AicbPhase, AicbWorkload
+from perfmodel.compute.network import check_places
+from perfmodel.workloads.formats.aicb_text import NO_COLLECTIVE, AicbPhase, AicbWorkload
 from perfmodel.workloads.twins.simai.bandwidth import DATA, EXPERT, EXPERT_DATA, TENSOR, Degrees
 from perfmodel.workloads.twins.simai.step import (
     SimaiPhase,
@@ -69,7 +69,7 @@ def run_on_hardware(
     ``bubble = (pp - 1) / (virtual ga) · Σ (computation + communication of micro-batch rows)``
     (Narayanan et al. 2021, section 2.2); ``2 virtual ga`` sends of ``pp_comm`` bytes.
     """
-    from perfmodel.network.collectives import collective_times
+    from perfmodel.compute.collectives import collective_times
 
     degrees = workload_degrees(workload, devices)
     header = workload.header
@@ -128,7 +128,7 @@ def _priced(
     phase: AicbPhase, default: str, degrees: Degrees, hardware: Hardware
 ) -> tuple[SimaiPhase, NDArray[np.str_]]:
     """Return one phase of every row, and the group of each row's collective."""
-    from perfmodel.network.collectives import collective_times
+    from perfmodel.compute.collectives import collective_times
 
     shapes = {
         TENSOR: (degrees.tensor, 1),

@@ -7,8 +7,8 @@ from perfmodel.base.precisions import ALIASES
 from perfmodel.model.layers import AttentionSpec, LayerSpec, MlpSpec
 from perfmodel.model.spec import ModelSpec
 from perfmodel.strategy.enumerate import strategies_from_rows
-from perfmodel.strategy.grid import StrategyGrid
-from perfmodel.strategy.rules import STATUS_REASONS, VALID
+from perfmodel.strategy.grid import VALID, StrategyGrid
+from perfmodel.strategy.rules import STATUS_REASONS
 from perfmodel.workloads.twins.aicb.arguments import AicbArguments
 
 DTYPES = ("bfloat16", "float16")

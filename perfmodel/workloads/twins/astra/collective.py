@@ -2,7 +2,7 @@
 
 A parity mode: it repeats what the simulator computes, its simplifications included
 (docs/parity.md lists them), so that results and configurations can be carried over.
-For real hardware there is :mod:`perfmodel.network.collectives`.
+For real hardware there is :mod:`perfmodel.compute.collectives`.
 
 Numba is imported inside the functions that need it.
 """
@@ -10,14 +10,13 @@ Numba is imported inside the functions that need it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.base.collectives import SIMULATED
 from perfmodel.base.errors import HardwareError
-from perfmodel.workloads.formats.astra.records import (
+from perfmodel.workloads.formats.astra_machine import (
     ALGORITHMS,
     AstraNetwork,
     AstraSystem,
@@ -25,6 +24,7 @@ from perfmodel.workloads.formats.astra.records import (
     mesh_shape,
     uniform_system,
 )
+from perfmodel.workloads.twins.astra.machine import LATEST, Machine
 from perfmodel.workloads.twins.astra.plan import (
     LogicalDimension,
     check_algorithms,
@@ -37,9 +37,7 @@ __all__ = [
     "ENGINES",
     "AstraNetwork",
     "AstraSystem",
-    "CollectiveTime",
     "mesh_shape",
-    "simulate_collective",
     "simulate_collectives",
     "uniform_system",
 ]
@@ -48,70 +46,6 @@ ENGINES = ("congestion-unaware", "congestion-aware")
 LARGEST_SIZE = 2**50
 MOST_DEVICES = 2**20
 MOST_CHUNKS = 1_000_000
-LATEST = 2.0**62  # [ns]; the kernels count whole nanoseconds in 64 bits
-
-
-@dataclass(frozen=True, slots=True)
-class CollectiveTime:
-    """When the members of a collective are done [ns].
-
-    Attributes
-    ----------
-    slowest_nanoseconds, fastest_nanoseconds : int
-        The last and the first member to end.
-    """
-
-    slowest_nanoseconds: int
-    fastest_nanoseconds: int
-
-
-def simulate_collective(
-    network: AstraNetwork,
-    system: AstraSystem,
-    collective: str,
-    size: int,
-    involved_dimensions: Sequence[bool] | None = None,
-    engine: str = "congestion-unaware",
-    members: Sequence[int] | None = None,
-) -> CollectiveTime:
-    """Time one collective on an idle system.
-
-    Parameters
-    ----------
-    network : AstraNetwork
-    system : AstraSystem
-    collective : {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"}
-    size : int
-        Bytes of a device before the collective [B]: the buffer; for all-gather, the shard.
-    involved_dimensions : sequence of bool, optional
-        Which dimensions take part; by default all.
-    engine : {"congestion-unaware", "congestion-aware"}
-        Backend. The second knows one dimension and times all devices on it.
-    members : sequence of int, optional
-        Ids of a communicator group in the order of its ring. Unless all devices are in it,
-        the simulator uses one flat ring, whatever `system` asks for.
-
-    Returns
-    -------
-    CollectiveTime
-
-    Raises
-    ------
-    HardwareError
-        An argument is malformed, or the simulator itself stops there.
-
-    Examples
-    --------
-    >>> network = AstraNetwork(("Ring",), (16,), (50.0,), (500.0,))
-    >>> simulate_collective(network, uniform_system(["ring"]), "all_reduce", 2**20)
-    CollectiveTime(slowest_nanoseconds=53710, fastest_nanoseconds=53710)
-    """
-    if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
-        raise HardwareError(f"size is {size!r}; it should be a whole number of bytes")
-    times = simulate_collectives(
-        network, system, collective, [size], involved_dimensions, engine, members
-    )
-    return CollectiveTime(int(times[0, 0]), int(times[0, 1]))
 
 
 def simulate_collectives(
@@ -125,12 +59,22 @@ def simulate_collectives(
     least_size: int = 1,
     group_algorithm: str = "ring",
 ) -> NDArray[np.int64]:
-    """Time one collective at many sizes.
+    """Time one collective at many sizes, on an idle system.
 
     Parameters
     ----------
+    network : AstraNetwork
+    system : AstraSystem
+    collective : {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"}
     sizes : array_like of int, shape (sizes,)
-        [B].
+        Bytes of a device before the collective [B]: the buffer; for all-gather, the shard.
+    involved_dimensions : sequence of bool, optional
+        Which dimensions take part; by default all.
+    engine : {"congestion-unaware", "congestion-aware"}
+        Backend. The second knows one dimension and times all devices on it.
+    members : sequence of int, optional
+        Ids of a communicator group in the order of its ring. Unless all devices are in it,
+        the simulator uses one flat ring, whatever `system` asks for.
     least_size : int
         0 lets collectives of no bytes through, as execution traces may have them: all but
         all-gathers then send a byte per device and chunk (Sys.cc:1215).
@@ -139,12 +83,21 @@ def simulate_collectives(
         allows. If messages between its members do not all take the same time, those of the two
         others are those of the slowest pair.
 
-    Other parameters and errors as for :func:`simulate_collective`.
-
     Returns
     -------
     int64[sizes, 2]
-        Slowest and fastest member [ns].
+        When the slowest and the fastest member are done [ns].
+
+    Raises
+    ------
+    HardwareError
+        An argument is malformed, or the simulator itself stops there.
+
+    Examples
+    --------
+    >>> network = AstraNetwork(("Ring",), (16,), (50.0,), (500.0,))
+    >>> simulate_collectives(network, uniform_system(["ring"]), "all_reduce", [2**20]).tolist()
+    [[53710, 53710]]
     """
     check_name("collective", collective, SIMULATED)
     check_name("engine", engine, ENGINES)
@@ -161,11 +114,7 @@ def simulate_collectives(
     if engine == "congestion-aware":
         if members is not None or not all(involved):
             raise HardwareError("the congestion-aware engine times all devices; name no members")
-        from perfmodel.workloads.twins.astra.congestion_aware import congestion_aware_time
-
-        rows = [congestion_aware_time(network, system, collective, int(size)) for size in amounts]
-        return np.array(rows, np.int64).reshape(-1, 2)
-
+        return _shared_times(network, system, collective, amounts)
     table = network_table(network)
     if members is not None and len(members) != network.devices:
         times = _group_times(network, system, collective, amounts, members, table, group_algorithm)
@@ -174,6 +123,23 @@ def simulate_collectives(
             _check_members(network, members)
         times = _plan_times(network, system, collective, amounts, involved, table)
     _check_times(times, amounts, system)
+    return times
+
+
+def _shared_times(
+    network: AstraNetwork, system: AstraSystem, collective: str, sizes: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Times over links that messages share: the congestion-aware backend, device by device."""
+    machine = Machine(network, system)
+    most = LATEST // network.devices
+    times = np.empty((sizes.size, 2), np.int64)
+    for row, size in enumerate(sizes.tolist()):
+        if size > most:
+            raise HardwareError(f"size is {size} B; it should be {most} B at most")
+        end = machine.run_collective(collective, size).end
+        if end.min() < 0:
+            raise HardwareError(f"{collective} of {network.devices} devices never ends")
+        times[row] = end.max(), end.min()
     return times
 
 
@@ -187,7 +153,7 @@ def _plan_times(
 ) -> NDArray[np.int64]:
     """Times over the dimensions of the network; members keep step, but not in trees."""
     from perfmodel.kernels.work import kernel_work
-    from perfmodel.kernels.workloads.astra import queue, ranks
+    from perfmodel.kernels.workloads.astra import phase, ranks
 
     dimensions = [
         dimension
@@ -212,7 +178,7 @@ def _plan_times(
             return ranks.double_tree_times(sizes, tree.members, tree.stride, *settings)
     plan = phase_plan(collective, dimensions, system.collective_optimization)
     with kernel_work(chunks=chunks * len(plan)):
-        times = queue.collective_times(SIMULATED.index(collective), sizes, plan, *settings)
+        times = phase.collective_times(SIMULATED.index(collective), sizes, plan, *settings)
     return np.stack([times, times], axis=1)
 
 
@@ -288,7 +254,7 @@ def pair_links(
         `perfmodel.kernels.workloads.astra.phase.message_time`.
     """
     from perfmodel.kernels.work import kernel_work
-    from perfmodel.kernels.workloads.astra.messages import pair_links as kernel
+    from perfmodel.kernels.workloads.astra.ranks import pair_links as kernel
 
     count = len(members)
     latency, bandwidth = np.empty((2, count * (count - 1)))
@@ -377,7 +343,7 @@ def _check_members(network: AstraNetwork, members: Sequence[int]) -> None:
 
 def _check_times(times: NDArray[np.int64], sizes: NDArray[np.int64], system: AstraSystem) -> None:
     """Raise where the simulator gives no time."""
-    from perfmodel.kernels.workloads.astra.queue import NO_CHUNK
+    from perfmodel.kernels.workloads.astra.phase import NO_CHUNK
 
     if times.size == 0 or times.min() >= 0:
         return

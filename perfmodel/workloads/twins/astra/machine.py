@@ -15,7 +15,7 @@ import numpy as np
 from perfmodel.base.collectives import SIMULATED, TRACED
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import FormatError, HardwareError
-from perfmodel.workloads.formats.astra.records import (
+from perfmodel.workloads.formats.astra_machine import (
     IMPLEMENTATIONS,
     AstraNetwork,
     AstraSystem,
@@ -198,8 +198,7 @@ class Machine:
         members: Sequence[int] | None,
         involved: Sequence[bool] | None,
     ) -> tuple[list[Phase], int]:
-        from perfmodel.kernels.workloads.astra.phase import final_size
-        from perfmodel.kernels.workloads.astra.queue import chunk_size_and_count
+        from perfmodel.kernels.workloads.astra.phase import chunk_size_and_count, final_size
 
         check_name("collective", collective, SIMULATED)
         splits = self.system.preferred_dataset_splits
@@ -344,7 +343,7 @@ class Machine:
 
         Parameters
         ----------
-        plan : perfmodel.workloads.simulation.run.Plan
+        plan : perfmodel.workloads.simulation.plan.Plan
             Every rank is one of its classes.
         graphs, ranks, groups, of_rank, messages
             As in `perfmodel.workloads.simulation.run`.
@@ -450,8 +449,8 @@ class Machine:
         """Run a workload; `most_receives`: nodes of one rank."""
         from perfmodel.kernels.plain import plain
         from perfmodel.kernels.work import kernel_work
-        from perfmodel.kernels.workloads.astra import links
         from perfmodel.kernels.workloads.astra import machine as kernel
+        from perfmodel.kernels.workloads.astra.transport import link_ends
 
         facts.check()
         active = self.system.active_chunks_per_dimension
@@ -471,7 +470,7 @@ class Machine:
                 cells,
                 burst,
             )
-            source, target = links.link_ends(told, self.links)
+            source, target = link_ends(told, self.links)
         return MachineRun(
             start, end, order, link_bytes, source, target, facts.messages, int(events)
         )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.collectives import SIMULATED
 from perfmodel.base.errors import HardwareError
-from perfmodel.workloads.formats.astra.records import (
+from perfmodel.workloads.formats.astra_machine import (
     IMPLEMENTATIONS,
     UNAWARE_TOPOLOGIES,
     AstraNetwork,

@@ -11,11 +11,12 @@ import numpy as np
 
 from perfmodel.base.collectives import SIMULATED, TRACED
 from perfmodel.base.units import counted
-from perfmodel.workloads.formats.astra.records import AstraNetwork, AstraSystem
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, AstraSystem
 from perfmodel.workloads.simulation.costs import node_text, states_collective
 from perfmodel.workloads.trace import ABSENT, EVERYBODY, OtherPeers, Trace, TraceSet
 from perfmodel.workloads.twins.astra.costs import RUN
-from perfmodel.workloads.twins.astra.endings import (
+from perfmodel.workloads.twins.astra.stops_of_nodes import starts_at_once, wait_for
+from perfmodel.workloads.twins.astra.versions import (
     ABORTED,
     ALL_FIGURES,
     CRASHED,
@@ -24,10 +25,9 @@ from perfmodel.workloads.twins.astra.endings import (
     NO_FIGURES,
     RUNNING,
     STARTING,
+    AstraVersion,
     Stop,
 )
-from perfmodel.workloads.twins.astra.stops_of_nodes import starts_at_once, wait_for
-from perfmodel.workloads.twins.astra.versions import AstraVersion
 
 COLUMNS = ("kinds", "group", "collective", "involved", "data_parents", "control_parents")
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from perfmodel.base.collectives import TRACED
 from perfmodel.base.columns import Flags, Integers
-from perfmodel.workloads.formats.astra.records import AstraSystem
+from perfmodel.workloads.formats.astra_machine import AstraSystem
 from perfmodel.workloads.simulation.costs import node_text, on_host
 from perfmodel.workloads.trace import (
     ABSENT,
@@ -29,7 +29,7 @@ from perfmodel.workloads.trace import (
     TraceSet,
 )
 from perfmodel.workloads.twins.astra.costs import BROADCAST, RUN
-from perfmodel.workloads.twins.astra.endings import (
+from perfmodel.workloads.twins.astra.versions import (
     ABORTED,
     ALL_FIGURES,
     FAILED,
@@ -38,9 +38,9 @@ from perfmodel.workloads.twins.astra.endings import (
     RUNNING,
     STARTING,
     WALL_TIME,
+    AstraVersion,
     Stop,
 )
-from perfmodel.workloads.twins.astra.versions import AstraVersion
 
 INVALID = NODE_KINDS.index("INVALID")
 # How the simulator says that something is wrong, which decides how it ends.

@@ -1,4 +1,12 @@
-"""A text workload as ASTRA-sim 1.0 runs it beside our network model: where and why they differ.
+"""Text workloads in both modes, and why their times differ.
+
+Why ASTRA-sim 1.0 and our network model give a collective different times.
+
+Rules of the simulator that are no physics, each with the condition under which it matters
+(astra-sim 07d5d19, ``system/collective/*.cc``, ``system/Sys.cc``; analytical d27635b). They
+say what holds, not how much it matters: the two times say that.
+
+A text workload as ASTRA-sim 1.0 runs it beside our network model: where and why they differ.
 
 Each collective is also timed alone in the network in both modes, so that reasons can be
 given; what waiting makes of them, the two runs tell.
@@ -14,18 +22,184 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Floats
 from perfmodel.base.errors import PerfModelError
-from perfmodel.workloads.formats.astra_text.network import NativeNetwork
-from perfmodel.workloads.formats.astra_text.system import NativeSystem
-from perfmodel.workloads.formats.astra_text.text import AstraTextWorkload
-from perfmodel.workloads.twins.astra_text.differences import Simulator
-from perfmodel.workloads.twins.astra_text.loop import split_dimensions
-from perfmodel.workloads.twins.astra_text.machine import NativeResult, run_machine
-from perfmodel.workloads.twins.astra_text.native import run_native
-from perfmodel.workloads.twins.astra_text.physical import PhysicalResult, groups_of, run_physical
-from perfmodel.workloads.twins.astra_text.tables import layers_table, system_table
+from perfmodel.workloads.formats.astra_text import AstraTextWorkload
+from perfmodel.workloads.formats.astra_text_machine import NativeNetwork, NativeSystem
+from perfmodel.workloads.twins.astra_text.loop import (
+    LogicalDimensions,
+    layers_table,
+    split_dimensions,
+    system_table,
+)
+from perfmodel.workloads.twins.astra_text.native import NativeResult, run_machine, run_native
+from perfmodel.workloads.twins.astra_text.physical import (
+    Group,
+    PhysicalResult,
+    groups_of,
+    run_physical,
+)
 
 if TYPE_CHECKING:
     from perfmodel.kernels.workloads.astra_text.state import Layers, System
+
+# Of one collective. Those of the first part make ASTRA-sim's time longer, those of the second
+# shorter.
+LONGER = {
+    "one_peer": "on a full connection, ring and halvingDoubling use the links to one peer at a "
+    "time; ours uses those to all",
+    "relayed_blocks": "an all-to-all on a ring is n (n - 1) / 2 messages one after another, "
+    "always to one neighbour; ours sends both ways at once",
+    "serial_chunks": "chunks go one after another and each pays all latencies; ours pays them once",
+    "serial_dimensions": "a chunk takes one dimension after another; ours keeps all busy, or "
+    "takes the better of both",
+    "memory_latency": "a message takes at least the memory's latency, where memory takes time; in "
+    "ours that goes on beside the transfer",
+    "stated_algorithm": "it runs the algorithm that the system file states; ours the fastest",
+}
+SHORTER = {
+    "shared_port": "direct sends to n - 1 peers at once, each at the full bandwidth of the "
+    "switch port; ours shares the port",
+    "shared_ring": "messages to other than the next device have all links of the ring, in both "
+    "directions and on every hop, for themselves; ours shares the links",
+    "split_ring": "on half of a ring, groups have the bandwidth of the whole one, though their "
+    "ways overlap or leave one direction idle; ours shares the links",
+    "chunks_at_once": "chunks in flight on a dimension at once each have its full bandwidth; "
+    "ours shares it",
+    "turning_dimensions": "chunks take dimensions in different orders, so that all carry as much; "
+    "all pieces of ours take the same order",
+    "slow_memory": "where memory is slower than the links, a message takes the memory's time "
+    "alone; ours adds the latency",
+    "shared_memory": "each of n - 1 messages that arrive has the memory's full bandwidth; ours "
+    "shares it",
+}
+SMALL = {
+    "small_terms": "one endpoint delay at the start, reductions in local memory and times cut "
+    "to whole nanoseconds",
+}
+REASONS = {**LONGER, **SHORTER, **SMALL}
+# Of a run, beside the times of its collectives.
+RUN_REASONS = {
+    "shared_halves": "a model-parallel group splits a dimension: ASTRA-sim lets the collectives "
+    "of both halves pass at once; ours lets them share the links",
+    "chunk_order": "ASTRA-sim lets chunks of a more urgent collective pass between those of "
+    "another; in ours a collective under way goes to its end",
+    "collectives_at_once": "collectives in flight on a dimension at once each have its full "
+    "bandwidth in ASTRA-sim; in ours they go one after another",
+    "following_dimensions": "in ASTRA-sim a collective starts on a dimension that the one before "
+    "has left; in ours when the one before has ended",
+}
+OUR_NAMES = {
+    "ring": ("ring", "bidirectional_ring"),
+    "direct": ("direct",),
+    "halvingDoubling": ("halving_doubling",),
+}
+ALL_TO_ALL = "all_to_all"
+
+
+@dataclass(frozen=True, slots=True)
+class Simulator:
+    """What decides which rules of ASTRA-sim 1.0 matter.
+
+    Parameters
+    ----------
+    network : NativeNetwork
+    system : NativeSystem
+    dimensions : LogicalDimensions
+    queues : int
+        Per dimension.
+    """
+
+    network: NativeNetwork
+    system: NativeSystem
+    dimensions: LogicalDimensions
+    queues: int
+
+    @property
+    def chunks_at_once(self) -> int:
+        """Chunks that a dimension works on at once."""
+        return self.queues * -(-self.system.active_chunks_per_dimension // self.queues)
+
+    def reasons(self, group: Group, size: int, taken: str) -> tuple[str, ...]:
+        """Return the names of the rules that change the time of a collective.
+
+        Parameters
+        ----------
+        group : Group
+        size : int
+            As in the workload, scaled [B].
+        taken : str
+            Algorithm of our model.
+        """
+        found: set[str] = set()
+        used = [d for d, flag in enumerate(group.involved) if flag]
+        for dimension in used:
+            found |= self._on_dimension(group.kind, dimension)
+        chunks = -(-size // max(size // self.system.preferred_dataset_splits, 1))
+        if chunks > self.chunks_at_once:
+            found.add("serial_chunks")
+        if min(chunks, self.chunks_at_once) > 1:
+            found.add("chunks_at_once")
+        if len(used) > 1:
+            found.add("serial_dimensions")
+            if self.system.inter_dimension_scheduling != "baseline":
+                found.add("turning_dimensions")
+        physical = self.dimensions.physical[used[0]]
+        stated = self.system.implementation(group.kind)[physical]
+        if len(used) == 1 and taken not in OUR_NAMES.get(stated, ()):
+            found.add("stated_algorithm")
+        return tuple(name for name in REASONS if name in (found or SMALL))
+
+    def _on_dimension(self, kind: str, dimension: int) -> set[str]:
+        """Return the rules that matter on one dimension."""
+        physical = self.dimensions.physical[dimension]
+        topology = self.network.topology[physical]
+        algorithm = self.system.implementation(kind)[physical]
+        members = self.dimensions.members[dimension]
+        found = set()
+        several = members > 2
+        if several and topology == "FullyConnected" and algorithm != "direct":
+            found.add("one_peer")
+        if several and kind == ALL_TO_ALL and algorithm == "ring":
+            found.add("relayed_blocks")
+        if several and topology == "Switch" and algorithm == "direct":
+            found.add("shared_port")
+        if several and topology == "Ring" and algorithm != "ring":
+            found.add("shared_ring")
+        if topology == "Ring" and self.network.npus_count[physical] != members:
+            found.add("split_ring")
+        if self.network.memory_scale[physical] > 0:
+            if self.network.memory_latency_nanoseconds[physical] > 0:
+                found.add("memory_latency")
+            if several and algorithm == "direct":
+                found.add("shared_memory")
+            if self._memory_is_slower(physical):
+                found.add("slow_memory")
+        return found
+
+    def _memory_is_slower(self, dimension: int) -> bool:
+        """Tell whether memory takes messages in more slowly than all links bring them."""
+        network = self.network
+        accesses = network.memory_scale[dimension]
+        links = network.links_count[dimension] * network.link_bandwidth_gib_per_second[dimension]
+        memory = network.memory_bandwidth_gb_per_second[dimension] * 1e9
+        return memory < accesses * links * 2.0**30
+
+    def run_reasons(self, result: PhysicalResult, passes: int) -> tuple[str, ...]:
+        """Return the names of the rules that change a run, beside the times of collectives."""
+        found = set()
+        sent = result.links >= 0
+        queueing = passes * int(np.bincount(result.links[sent]).max(initial=0)) > 1
+        physical = self.dimensions.physical
+        split = next((p for p in set(physical) if physical.count(p) > 1), None)
+        if split is not None and self.network.topology[split] != "FullyConnected" and sent.any():
+            found.add("shared_halves")
+        if queueing and self.system.preferred_dataset_splits > 1:
+            found.add("chunk_order")
+        if queueing and self.chunks_at_once > 1:
+            found.add("collectives_at_once")
+        if queueing and sum(n > 1 for n in self.network.npus_count) > 1:
+            found.add("following_dimensions")
+        return tuple(name for name in RUN_REASONS if name in found)
+
 
 MICRO = "MICRO"  # one collective and nothing else
 WEIGHT_GRADIENT = 2  # whose collective that is
@@ -47,10 +221,10 @@ class ModeComparison:
         is none, or where the simulator would stop at it.
     reasons : tuple of 3 tuples of tuples of str
         Why that differs from our time, by phase and layer: names in
-        `perfmodel.workloads.twins.astra_text.differences.REASONS`.
+        `perfmodel.workloads.twins.astra_text.comparison.REASONS`.
     run_reasons : tuple of str
         What else can make the runs differ: names in
-        `perfmodel.workloads.twins.astra_text.differences.RUN_REASONS`.
+        `perfmodel.workloads.twins.astra_text.comparison.RUN_REASONS`.
     """
 
     native: NativeResult | None
@@ -122,7 +296,7 @@ def compare_modes(
 
     Examples
     --------
-    >>> from perfmodel.workloads.formats.astra_text.text import parse_astra_text
+    >>> from perfmodel.workloads.formats.astra_text import parse_astra_text
     >>> text = "MICRO 1 sum -1 5 NONE 0 5 NONE 0 5 ALLREDUCE 1048576 5"
     >>> one = (("Switch",), (8,), (1,), (25,), (500,), (0,), (0,), (500,), (370,), (0,))
     >>> system = NativeSystem(("direct",), ("direct",), ("direct",), ("direct",))

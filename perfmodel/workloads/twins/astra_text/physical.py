@@ -29,18 +29,20 @@ from numpy.typing import NDArray
 
 from perfmodel.base.collectives import SIMULATED
 from perfmodel.base.columns import Floats, Integers
-from perfmodel.workloads.formats.astra_text.network import NativeNetwork
-from perfmodel.workloads.formats.astra_text.system import NativeSystem
-from perfmodel.workloads.formats.astra_text.text import AstraTextWorkload
-from perfmodel.workloads.twins.astra_text.loop import LogicalDimensions, split_dimensions
-from perfmodel.workloads.twins.astra_text.machine import (
+from perfmodel.workloads.formats.astra_text import AstraTextWorkload
+from perfmodel.workloads.formats.astra_text_machine import NativeNetwork, NativeSystem
+from perfmodel.workloads.twins.astra_text.loop import (
+    LogicalDimensions,
+    layers_table,
+    split_dimensions,
+)
+from perfmodel.workloads.twins.astra_text.native import (
     MOST_PASSES,
     NativeResult,
     check_argument,
     run_machine,
 )
 from perfmodel.workloads.twins.astra_text.physical_network import PhysicalNetwork
-from perfmodel.workloads.twins.astra_text.tables import layers_table
 
 if TYPE_CHECKING:
     from perfmodel.kernels.workloads.astra_text.state import Layers, System
@@ -103,7 +105,7 @@ class Group:
     Attributes
     ----------
     kind : str
-        As in `perfmodel.network.collectives`.
+        As in `perfmodel.compute.collectives`.
     involved : tuple of bool
         Logical dimensions on which members differ.
     dimensions : tuple of (int, int)
@@ -155,7 +157,7 @@ def run_physical(
 
     Examples
     --------
-    >>> from perfmodel.workloads.formats.astra_text.text import parse_astra_text
+    >>> from perfmodel.workloads.formats.astra_text import parse_astra_text
     >>> text = "MICRO 1 sum -1 5 NONE 0 5 NONE 0 5 ALLREDUCE 1048576 5"
     >>> ring = NativeNetwork(("Ring",), (4,), (2,), (25,), (500,), (0,), (0,), (500,), (370,), (0,))
     >>> system = NativeSystem(("ring",), ("ring",), ("ring",), ("ring",))

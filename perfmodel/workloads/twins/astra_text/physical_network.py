@@ -40,8 +40,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Floats
 from perfmodel.base.errors import HardwareError
-from perfmodel.workloads.formats.astra_text.network import NativeNetwork
-from perfmodel.workloads.formats.astra_text.system import NativeSystem
+from perfmodel.workloads.formats.astra_text_machine import NativeNetwork, NativeSystem
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -120,7 +119,7 @@ class PhysicalNetwork:
         ----------
         kind : {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"}
         sizes : float64[collectives]
-            As `perfmodel.network.collectives` counts them (all-gather: the whole output) [B].
+            As `perfmodel.compute.collectives` counts them (all-gather: the whole output) [B].
         dimensions : sequence of (int, int)
             On each dimension of a group, innermost first: members > 1, and the difference of
             neighbours' numbers. The members of all together are evenly spaced.
@@ -150,7 +149,7 @@ class PhysicalNetwork:
         self, kind: str, sizes: Floats, members: int, stride: int
     ) -> tuple[Floats, NDArray[np.str_]]:
         """Return the fastest of the network model's algorithms, and their names."""
-        from perfmodel.network.collectives import collective_times
+        from perfmodel.compute.collectives import collective_times
 
         best = np.full(sizes.shape, np.inf)
         names = np.full(sizes.shape, "", dtype="U32")
@@ -167,7 +166,7 @@ class PhysicalNetwork:
     ) -> Floats:
         """Return times of collectives on one dimension after another, in pieces."""
         from perfmodel.kernels.work import kernel_work
-        from perfmodel.kernels.workloads.astra import queue as kernel
+        from perfmodel.kernels.workloads.astra import phase as kernel
 
         steps = _steps(kind, len(dimensions))
         parts = sizes / PIECES[:, None]
@@ -279,7 +278,7 @@ def _algorithms(
     hardware: Hardware, kind: str, members: int, stride: int
 ) -> Iterator[tuple[str, str]]:
     """Yield the algorithms that groups of a shape can use, each with what prices it."""
-    from perfmodel.network.collectives import algorithms_of, members_per_domain
+    from perfmodel.compute.collectives import algorithms_of, members_per_domain
 
     inside = [1, *members_per_domain(hardware, members, stride)[:, 0].tolist()]
     levels = sum(above > below for below, above in itertools.pairwise(inside))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Floats
 from perfmodel.base.errors import DataError, StrategyError
-from perfmodel.workloads.formats.aicb.text import (
+from perfmodel.workloads.formats.aicb_text import (
     NO_COLLECTIVE,
     TRANSFORMER,
     AicbPhase,

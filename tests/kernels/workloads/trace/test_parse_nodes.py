@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from perfmodel.kernels.work import kernel_work
 from perfmodel.kernels.workloads.trace import parse_nodes
-from perfmodel.workloads.formats.chakra.messages import serialise
 from perfmodel.workloads.formats.chakra.reading import Nodes, _count, numbers
 from perfmodel.workloads.formats.chakra.schema import WORDS, messages
+from perfmodel.workloads.formats.chakra.writing import serialise
 from tests.workloads.formats.chakra.made import CONVERTED_NODE, parts_of, small_trace
 
 

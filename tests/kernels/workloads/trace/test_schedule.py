@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.kernels.workloads.astra.ranks import RING_COLUMNS
-from perfmodel.kernels.workloads.trace.memory import peak_memory
 from perfmodel.kernels.workloads.trace.schedule import (
     COLLECTIVE,
     INSTANT,
@@ -15,9 +14,10 @@ from perfmodel.kernels.workloads.trace.schedule import (
     SEND,
     TIMED,
     Rings,
+    peak_memory,
     run_traces,
 )
-from perfmodel.workloads.simulation.contention import no_flows
+from perfmodel.workloads.simulation.plan import no_flows
 
 TAIL = 2.0  # a collective's last event is scheduled so long before its end
 

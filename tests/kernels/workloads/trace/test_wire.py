@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from perfmodel.kernels.workloads.trace import wire
-from perfmodel.workloads.formats.chakra.messages import frames
 from perfmodel.workloads.formats.chakra.schema import GROUP, INTEGERS, WORDS
+from perfmodel.workloads.formats.chakra.writing import frames
 
 
 @pytest.mark.parametrize(

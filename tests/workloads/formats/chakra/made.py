@@ -48,6 +48,7 @@ EMPTY_METADATA = b"\x00"
 
 def framed(*parts: bytes) -> bytes:
     """A file with an empty metadata message and these nodes (shorter than 128 B each)."""
+    assert all(len(part) < 128 for part in parts)
     return EMPTY_METADATA + b"".join(bytes([len(part)]) + part for part in parts)
 
 

@@ -19,7 +19,6 @@ from perfmodel.workloads.formats.chakra.files import (
     read_traces,
     write_traces,
 )
-from perfmodel.workloads.formats.chakra.messages import serialise
 from perfmodel.workloads.formats.chakra.schema import (
     IO_INFO,
     NODE_INPUTS,
@@ -28,6 +27,7 @@ from perfmodel.workloads.formats.chakra.schema import (
     Attribute,
     messages,
 )
+from perfmodel.workloads.formats.chakra.writing import serialise
 from perfmodel.workloads.trace import (
     COLLECTIVE,
     COMPUTE,

@@ -13,10 +13,10 @@ from perfmodel.workloads.formats.chakra.files import (
     parse_trace,
     read_trace,
 )
-from perfmodel.workloads.formats.chakra.messages import serialise
 from perfmodel.workloads.formats.chakra.schema import (
     Attribute,
 )
+from perfmodel.workloads.formats.chakra.writing import serialise
 from perfmodel.workloads.trace import ABSENT, COMPUTE, TraceBuilder, TraceSet
 from tests.workloads.formats.chakra.made import (
     EMPTY_METADATA,
@@ -123,12 +123,6 @@ ID, KIND = b"\x08\x01", b"\x18\x04"  # id 1, COMP
 ALL_ONES = b"\xff" * 9 + b"\x01"  # 2^64 - 1
 
 
-def file_of(*nodes: bytes) -> bytes:
-    """A file with an empty metadata message and these nodes (shorter than 128 B each)."""
-    assert all(len(node) < 128 for node in nodes)
-    return b"\0" + b"".join(bytes([len(node)]) + node for node in nodes)
-
-
 def attribute(content: bytes, name: bytes = b"x") -> bytes:
     """Field 10 of a node: an attribute with a name and this content."""
     content = b"\x0a" + bytes([len(name)]) + name + content
@@ -139,20 +133,20 @@ class TestWire:
     """What protobuf allows is read as protobuf says."""
 
     def test_a_field_given_twice_has_its_last_value(self):
-        trace = parse_trace(file_of(ID + KIND + b"\x08\x07\x12\x01a\x12\x01b"), "t.et")
+        trace = parse_trace(framed(ID + KIND + b"\x08\x07\x12\x01a\x12\x01b"), "t.et")
         assert (trace.identifiers.tolist(), trace.names) == ([7], ("b",))
 
     def test_an_attribute_with_two_values_has_the_last(self):
-        trace = parse_trace(file_of(ID + KIND + attribute(b"\x48\x05\x48\x06")), "t.et")
+        trace = parse_trace(framed(ID + KIND + attribute(b"\x48\x05\x48\x06")), "t.et")
         assert trace.other == {0: {"x": 6}}
 
     def test_parents_packed_and_one_by_one_in_one_node(self):
         parents = b"\x28\x03\x2a\x02\x04\x05\x28\x06"
-        trace = parse_trace(file_of(ID + KIND + parents), "t.et")
+        trace = parse_trace(framed(ID + KIND + parents), "t.et")
         assert trace.data_parents[0].tolist() == [3, 4, 5, 6]
 
     def test_numbers_longer_than_they_need_to_be(self):
-        trace = parse_trace(file_of(b"\x08\x81\x80\x00" + KIND), "t.et")
+        trace = parse_trace(framed(b"\x08\x81\x80\x00" + KIND), "t.et")
         assert trace.identifiers.tolist() == [1]
 
     def test_lengths_longer_than_they_need_to_be(self):
@@ -162,7 +156,7 @@ class TestWire:
     def test_messages_in_pieces_are_merged(self):
         """Field 8, IOInfo, twice: values from the first, shapes from the second."""
         pieces = b"\x42\x03\x0a\x01v" + b"\x42\x03\x12\x01s"
-        trace = parse_trace(file_of(ID + KIND + pieces), "t.et")
+        trace = parse_trace(framed(ID + KIND + pieces), "t.et")
         assert trace.other[0]["node.inputs"].value == ("v", "s", "")
 
     def test_a_file_without_nodes(self):
@@ -206,7 +200,7 @@ class TestWire:
 )
 def test_what_protobuf_does_not_allow_is_refused(node, message):
     with pytest.raises(FormatError, match=message) as error:
-        parse_trace(file_of(b"\x08\x00" + KIND, node), "dir/t.0.et")
+        parse_trace(framed(b"\x08\x00" + KIND, node), "dir/t.0.et")
     text = str(error.value)
     assert text.startswith("dir/t.0.et: ")
     assert "byte 6" in text  # after the metadata and a good node
@@ -227,9 +221,9 @@ def test_groups_within_groups(depth):
 def test_names_are_shown_in_one_line():
     node = ID + b"\x18\x00" + b"\x12\x0ba\nb\rc\x1b[31md" + b"\xc2"
     with pytest.raises(FormatError, match="no Node"):
-        parse_trace(file_of(node), "t.et")
+        parse_trace(framed(node), "t.et")
     with pytest.raises(FormatError, match=r"node 1 \(a\?b\?c\?\[31md\?\): type 0"):
-        parse_trace(file_of(ID + b"\x12\x0ca\nb\rc\x1b[31md\x7f" + b"\x18\x00"), "t.et")
+        parse_trace(framed(ID + b"\x12\x0ca\nb\rc\x1b[31md\x7f" + b"\x18\x00"), "t.et")
 
 
 @pytest.mark.parametrize(
@@ -262,19 +256,19 @@ class TestGraphs:
         return bytes([8, identifier]) + KIND + b"\x12\x01" + b"n" + b"\x38\x05\x2a" + packed
 
     def test_an_order_that_is_not_that_of_the_file(self):
-        result = self.simulated(file_of(self.node(2, 1), self.node(1), self.node(9, 2, 2)))
+        result = self.simulated(framed(self.node(2, 1), self.node(1), self.node(9, 2, 2)))
         assert result.ticks("wall_time") == (15_000, 15_000)  # 3 times 5 µs
 
     @pytest.mark.parametrize("nodes", [((1, 1),), ((1, 2), (2, 1)), ((1, 3), (2, 1), (3, 2), (4,))])
     def test_a_circle(self, nodes):
-        content = file_of(*(self.node(*node) for node in nodes))
+        content = framed(*(self.node(*node) for node in nodes))
         assert parse_trace(content, "t.et").nodes == len(nodes)
         with pytest.raises(FormatError, match=r"node 1 \(n\)") as error:
             self.simulated(content)
         assert str(error.value).isprintable()
 
     def test_a_parent_that_is_not_there(self):
-        content = file_of(self.node(1, 7))
+        content = framed(self.node(1, 7))
         with pytest.raises(FormatError, match=r"node 1 \(n\) waits for node 7, which is not in"):
             self.simulated(content)
 
@@ -303,4 +297,4 @@ def test_nodes_without_lists_of_tensors_are_known(names, found):
         bytes([0x08, number]) + KIND + b"".join(attribute(b"", name) for name in present)
         for number, present in enumerate(names)
     ]
-    assert parse_trace(file_of(*nodes), "t.0.et").unlisted == found
+    assert parse_trace(framed(*nodes), "t.0.et").unlisted == found

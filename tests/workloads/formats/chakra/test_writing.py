@@ -13,10 +13,10 @@ from perfmodel.workloads.formats.chakra.files import (
     parse_trace,
     write_traces,
 )
-from perfmodel.workloads.formats.chakra.messages import serialise
 from perfmodel.workloads.formats.chakra.schema import (
     messages,
 )
+from perfmodel.workloads.formats.chakra.writing import serialise
 from perfmodel.workloads.trace import (
     ABSENT,
     COLLECTIVE,

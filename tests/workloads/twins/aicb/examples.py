@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfmodel.workloads.formats.aicb.aiob import parse_aiob
+from perfmodel.workloads.formats.aiob import parse_aiob
 
 # Sums as of AICB's Example.txt (23eec3c4): attention 70 + 889 + 512 + 349 = 1820 µs, of which
 # flash 512; MLP 71 + 1408 + 257 + 742 = 2478 µs; the optimizer's pass 16647 and 17374 µs.

@@ -12,16 +12,17 @@ from perfmodel.base.errors import HardwareError, StrategyError
 from perfmodel.compute.attention import attention_times
 from perfmodel.compute.gemm import gemm_times
 from perfmodel.hwprofiles import load_hardware
-from perfmodel.workloads.formats.aicb.aiob import format_aiob, parse_aiob
+from perfmodel.workloads.formats.aiob import format_aiob, parse_aiob
 from perfmodel.workloads.twins.aicb.arguments import AicbArguments
 from perfmodel.workloads.twins.aicb.computation import (
     CALL_LATENCY,
+    Product,
     parameter_pass_time,
     predicted_computation,
     predicted_regions,
+    timed_regions,
 )
-from perfmodel.workloads.twins.aicb.computation_regions import Product, timed_regions
-from perfmodel.workloads.twins.aicb.row_times import training_times
+from perfmodel.workloads.twins.aicb.training import training_times
 
 GPT_7B = AicbArguments(
     world_size=512,

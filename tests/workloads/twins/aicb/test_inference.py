@@ -11,13 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.workloads.formats.aicb.aiob import AiobFile, AiobTime
-from perfmodel.workloads.formats.aicb.text import parse_aicb_text
-from perfmodel.workloads.twins.aicb import inference, vidur
+from perfmodel.workloads.formats.aicb_text import parse_aicb_text
+from perfmodel.workloads.formats.aiob import AiobFile, AiobTime
+from perfmodel.workloads.twins.aicb import inference
 from perfmodel.workloads.twins.aicb.arguments import AicbArguments, parse_arguments
-from perfmodel.workloads.twins.aicb.inference import inference_text, inference_workload
+from perfmodel.workloads.twins.aicb.inference import (
+    inference_text,
+    inference_workload,
+    vidur_csv,
+    vidur_parts,
+)
 from perfmodel.workloads.twins.aicb.inference_model import inference_times
-from perfmodel.workloads.twins.aicb.vidur import vidur_csv, vidur_parts
 
 SIMAI = "python -m workload_generator.SimAI_inference_workload_generator"
 VIDUR = "python -m workload_generator.Vidur_workload_generator"
@@ -103,8 +107,8 @@ def command(model="DeepSeek-671B", **changes):
 def write_files(arguments):
     """Text and name of the file that a command asks for."""
     if arguments.generator == "vidur":
-        return vidur_csv(arguments), vidur.file_name(arguments)
-    return inference_text(arguments), inference.file_name(arguments)
+        return vidur_csv(arguments), inference.vidur_file_name(arguments)
+    return inference_text(arguments), inference.inference_file_name(arguments)
 
 
 @pytest.mark.parametrize("name", FILES)

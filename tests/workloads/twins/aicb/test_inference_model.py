@@ -9,9 +9,13 @@ import pytest
 from perfmodel.base.errors import FormatError, StrategyError
 from perfmodel.workloads.twins.aicb import inference
 from perfmodel.workloads.twins.aicb.arguments import AicbArguments
-from perfmodel.workloads.twins.aicb.inference import inference_text, inference_workload
+from perfmodel.workloads.twins.aicb.inference import (
+    inference_text,
+    inference_workload,
+    vidur_csv,
+    vidur_parts,
+)
 from perfmodel.workloads.twins.aicb.inference_model import inference_model
-from perfmodel.workloads.twins.aicb.vidur import vidur_csv, vidur_parts
 
 
 def command(model="DeepSeek-671B", **changes):
@@ -41,7 +45,7 @@ def test_sizes_come_from_a_json_file(tmp_path):
         (1, "attention", 0),
         (1, "moe", 48 + 24),
     ]
-    assert inference.file_name(arguments).startswith("Qwen3-Moe-small-world_size1-")
+    assert inference.inference_file_name(arguments).startswith("Qwen3-Moe-small-world_size1-")
 
 
 @pytest.mark.parametrize(

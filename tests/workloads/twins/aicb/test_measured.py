@@ -6,7 +6,7 @@ import pytest
 
 from perfmodel.base.errors import DataError, HardwareError, StrategyError
 from perfmodel.measured.compare import compare_file
-from perfmodel.workloads.formats.aicb.aiob import AiobFile, AiobTime, read_aiob
+from perfmodel.workloads.formats.aiob import AiobFile, AiobTime, read_aiob
 from perfmodel.workloads.twins.aicb.arguments import AicbArguments
 from perfmodel.workloads.twins.aicb.computation import predicted_computation
 from perfmodel.workloads.twins.aicb.measured import (

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import DataError, HardwareError, StrategyError
+from perfmodel.compute.collectives import collective_times
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.model.presets import load_model
-from perfmodel.network.collectives import collective_times
 from perfmodel.strategy.enumerate import strategies_from_rows
-from perfmodel.sweeps.kept import sweep
-from perfmodel.workloads.export.aicb import corrected_workload
+from perfmodel.sweeps.several import sweep
+from perfmodel.workloads.export.text import corrected_workload
 from perfmodel.workloads.export.workload import projected_workload
-from perfmodel.workloads.formats.aicb.text import TRANSFORMER, parse_aicb_text
+from perfmodel.workloads.formats.aicb_text import TRANSFORMER, parse_aicb_text
 from perfmodel.workloads.twins.aicb.physical import run_on_hardware
 
 MIB = 2**20

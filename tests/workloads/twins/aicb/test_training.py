@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.workloads.formats.aicb.aiob import parse_aiob, read_aiob
-from perfmodel.workloads.formats.aicb.text import format_aicb_text, parse_aicb_text
-from perfmodel.workloads.twins.aicb import parameters, rows
-from perfmodel.workloads.twins.aicb.arguments import AicbArguments, parse_arguments
-from perfmodel.workloads.twins.aicb.generate import generate
-from perfmodel.workloads.twins.aicb.row_times import training_times
-from perfmodel.workloads.twins.aicb.training import file_name, training_text, training_workload
+from perfmodel.workloads.formats.aicb_text import format_aicb_text, parse_aicb_text
+from perfmodel.workloads.formats.aiob import parse_aiob, read_aiob
+from perfmodel.workloads.twins.aicb import parameters, training
+from perfmodel.workloads.twins.aicb.arguments import AicbArguments, generate, parse_arguments
+from perfmodel.workloads.twins.aicb.training import (
+    file_name,
+    training_text,
+    training_times,
+    training_workload,
+)
 from tests.workloads.twins.aicb.examples import AIOB, COMPUTATION
 
 
@@ -358,7 +361,7 @@ def test_computation_times_are_asked_for():
 def test_limits_are_far_beyond_real_models():
     # The largest published model has 128 layers a stage at most; a step of 5,000 micro-batches.
     assert parameters.MOST_LAYERS > 10_000
-    assert rows.LARGEST_FILE > 5_000 * 4 * 48
+    assert training.LARGEST_FILE > 5_000 * 4 * 48
 
 
 def test_names_are_aicbs():

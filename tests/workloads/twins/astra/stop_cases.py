@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from perfmodel.workloads.formats.astra.records import AstraNetwork, uniform_system
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, uniform_system
 from perfmodel.workloads.trace import TraceBuilder, TraceSet
-from perfmodel.workloads.twins.astra.endings import expected_end
 from perfmodel.workloads.twins.astra.stops import find_stops
-from perfmodel.workloads.twins.astra.versions import VERSIONS
+from perfmodel.workloads.twins.astra.versions import VERSIONS, expected_end
 from tests.workloads.simulation.made import micros, reduce_of
 
 RING = AstraNetwork(("Ring",), (4,), (50.0,), (500.0,))

@@ -19,16 +19,21 @@ from hypothesis import strategies as st
 from perfmodel.base.collectives import SIMULATED
 from perfmodel.base.errors import HardwareError
 from perfmodel.kernels.workloads.astra import phase as astra_phase
-from perfmodel.kernels.workloads.astra.queue import chunk_size_and_count, pipeline_time
+from perfmodel.kernels.workloads.astra.phase import chunk_size_and_count, pipeline_time
 from perfmodel.workloads.twins.astra.collective import (
     ENGINES,
     AstraNetwork,
-    CollectiveTime,
-    simulate_collective,
     simulate_collectives,
     uniform_system,
 )
-from tests.workloads.twins.astra.networks import MIB, one_dimension, time_of, two_dimensions
+from tests.workloads.twins.astra.networks import (
+    MIB,
+    CollectiveTime,
+    one_dimension,
+    simulate_collective,
+    time_of,
+    two_dimensions,
+)
 
 
 def message(size, hops=1, bandwidth=50.0, latency=500.0):
@@ -316,7 +321,7 @@ def test_a_group_of_all_devices_is_no_group():
         ("ring|ring", "all_reduce", MIB, "there should be one per dimension"),
         ("ring", "all_reduces", MIB, "unknown collective 'all_reduces'; did you mean all_reduce"),
         ("ring", "all_reduce", 0, "size is 0 B"),
-        ("ring", "all_reduce", 1.5, "size is 1.5"),
+        ("ring", "all_reduce", 1.5, "one list of whole numbers of bytes"),
         ("halvingDoubling", "all_reduce", 20, "a message would be empty"),
     ],
 )

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from perfmodel.workloads.formats.astra.records import AstraNetwork, uniform_system
-from perfmodel.workloads.twins.astra.endings import ALL_FIGURES, NO_FIGURES
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, uniform_system
 from perfmodel.workloads.twins.astra.stops import find_stops
-from perfmodel.workloads.twins.astra.versions import VERSIONS
+from perfmodel.workloads.twins.astra.versions import ALL_FIGURES, NO_FIGURES, VERSIONS
 from tests.workloads.simulation.made import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, micros, reduce_of
 from tests.workloads.twins.astra.stop_cases import end, everywhere, good, only, stops
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perfmodel.workloads.formats.astra.records import AstraNetwork
+from perfmodel.workloads.formats.astra_machine import AstraNetwork
 from perfmodel.workloads.trace import (
     COLLECTIVE,
     COMPUTE,
@@ -19,7 +19,7 @@ from perfmodel.workloads.trace import (
     RankTraces,
     TraceSet,
 )
-from perfmodel.workloads.twins.astra.endings import ALL_FIGURES, NO_FIGURES, WALL_TIME
+from perfmodel.workloads.twins.astra.versions import ALL_FIGURES, NO_FIGURES, WALL_TIME
 from tests.workloads.simulation.made import ALL_GATHER, micros, pipeline, reduce_of
 from tests.workloads.twins.astra.stop_cases import ROOFLINE, end, everywhere, good, only, stops
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from perfmodel.workloads.formats.astra_text.network import NativeNetwork
-from perfmodel.workloads.formats.astra_text.system import (
+from perfmodel.workloads.formats.astra_text import parse_astra_text
+from perfmodel.workloads.formats.astra_text_machine import (
+    NativeNetwork,
     NativeSystem,
 )
-from perfmodel.workloads.formats.astra_text.text import parse_astra_text
 from tests.data import ASTRA
 
 DATA = ASTRA / "text"

@@ -15,20 +15,24 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from perfmodel.base.errors import FormatError, HardwareError, PerfModelError, StrategyError
-from perfmodel.workloads.formats.astra_text.system import INTER_DIMENSION, INTRA_DIMENSION
-from perfmodel.workloads.formats.astra_text.text import (
+from perfmodel.workloads.formats.astra_text import (
     CUSTOMIZED,
     POLICIES,
     RECOMMENDERS,
     RECOMPUTING,
     TRANSFORMERS,
+    astra_text_from_columns,
     parse_astra_text,
-    workload_from_columns,
 )
-from perfmodel.workloads.twins.astra_text import machine
+from perfmodel.workloads.formats.astra_text_machine import INTER_DIMENSION, INTRA_DIMENSION
+from perfmodel.workloads.twins.astra_text import native as machine
 from perfmodel.workloads.twins.astra_text.loop import involved_dimensions, split_dimensions
-from perfmodel.workloads.twins.astra_text.native import NativeNetwork, NativeSystem, run_native
-from perfmodel.workloads.twins.astra_text.stops import reason_to_stop
+from perfmodel.workloads.twins.astra_text.native import (
+    NativeNetwork,
+    NativeSystem,
+    reason_to_stop,
+    run_native,
+)
 
 MIB = 2**20
 
@@ -585,7 +589,7 @@ def test_systems_that_do_not_fit():
 
 
 def test_a_workload_without_layers():
-    workload = workload_from_columns("DATA", [[]] * 12)
+    workload = astra_text_from_columns("DATA", [[]] * 12)
     with pytest.raises(FormatError, match="the workload has no layers"):
         run_native(workload, RING4[0], system_of("ring"))
 
@@ -625,7 +629,7 @@ def workloads(draw, policies=POLICIES):
         header["checkpoint_initiates"] = (layers - 1,) if layers > 1 else ()
     if policy in RECOMMENDERS:
         header["last_bottom_layer"] = draw(st.integers(0, layers - 1))
-    return workload_from_columns(policy, columns, **header)
+    return astra_text_from_columns(policy, columns, **header)
 
 
 SYSTEMS = st.fixed_dictionaries(

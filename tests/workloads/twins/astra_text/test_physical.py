@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.base.errors import FormatError, HardwareError, StrategyError
-from perfmodel.workloads.formats.astra_text.text import parse_astra_text
+from perfmodel.workloads.formats.astra_text import parse_astra_text
 from perfmodel.workloads.twins.astra_text.comparison import compare_modes
 from perfmodel.workloads.twins.astra_text.native import run_native
 from perfmodel.workloads.twins.astra_text.physical import run_physical

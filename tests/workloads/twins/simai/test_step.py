@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import DataError, FormatError, HardwareError, StrategyError
-from perfmodel.workloads.formats.aicb.text import TRANSFORMER, parse_aicb_text
+from perfmodel.workloads.formats.aicb_text import TRANSFORMER, parse_aicb_text
 from perfmodel.workloads.twins.simai.bandwidth import (
     SimaiSystem,
 )

@@ -1,1 +1,0 @@
-"""perfmodel diff."""

@@ -1,1 +1,0 @@
-"""perfmodel kernel: grids of single kernels."""

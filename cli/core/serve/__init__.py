@@ -1,1 +1,0 @@
-"""perfmodel serve: served models, one point or a grid of them."""

@@ -1,1 +1,0 @@
-"""Networks link by link: routes, loads, fair shares."""

@@ -1,1 +1,0 @@
-"""The best of spaces that are too large to be swept."""

@@ -1,1 +1,0 @@
-"""AICB's four files: workload text, CSV, AIOB times, Vidur CSV."""

@@ -1,1 +1,0 @@
-"""ASTRA-sim's network.yml and system.json."""

@@ -1,1 +1,0 @@
-"""ASTRA-sim 1.0: workload text, network and system files."""

@@ -1,1 +1,0 @@
-"""PyTorch's traces: host side, device side (Kineto), collectives in them."""
