@@ -18,10 +18,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from perfmodel import load_model
-from perfmodel.wafer.core_export import FORMS, write_cores
 from perfmodel.wafer.cores.expert_routes import Routes
 from perfmodel.wafer.cores.instructions import CORE, Instructions, bytes_times_links
-from perfmodel.wafer.cores.program import node_operations
+from perfmodel.wafer.cores.program import core_operations
+from perfmodel.wafer.export import FORMS, write_cores
 from perfmodel.wafer.routing import RoutedTokens, core_routing
 from perfmodel.wafer.setting import CoreSetting, check_layers
 from perfmodel.wafer.system import WaferSystem
@@ -75,7 +75,7 @@ def main() -> int:
         routes = Routes(setting, lambda step, layer: experts)
         layers = check_layers(setting, [LAYER])
         for node in range(SYSTEM.nodes):
-            for operation in node_operations(setting, node, 0, routes, layers):
+            for operation in core_operations(setting, node, 0, routes, layers):
                 add(ours, operation.name, [operation.instructions])
         print("| | generator: GB x links | occupancy | ours: GB x links | occupancy |")
         print("|---|---|---|---|---|")

@@ -30,13 +30,13 @@ from perfmodel.model.config import read_config
 from perfmodel.model.spec import ModelSpec
 from perfmodel.wafer.cores.expert_routes import Routes
 from perfmodel.wafer.cores.instructions import CORE, Instructions, bytes_times_links, core_totals
-from perfmodel.wafer.cores.program import node_operations
+from perfmodel.wafer.cores.program import core_operations
 from perfmodel.wafer.routing import RoutedTokens
 from perfmodel.wafer.setting import CoreSetting, check_layers
 from perfmodel.wafer.system import WaferSystem
 from perfmodel.wafer.twin.cores import CoreMapping
+from perfmodel.wafer.twin.run import iteration_rows
 from perfmodel.wafer.twin.setting import Iteration
-from perfmodel.wafer.twin.tree import iteration_rows
 
 LAYER = 10
 TREES = {"out_deepseekv3": (1024, 2048), "out_small": (8, 1024)}
@@ -220,7 +220,7 @@ def _ours(
     layers = check_layers(setting, [f"decode{LAYER}"])
     result: dict[str, Counted] = {}
     for node in nodes:
-        for one in node_operations(setting, node, 0, routes, layers):
+        for one in core_operations(setting, node, 0, routes, layers):
             name = _called(one.name)
             result[name] = result.get(name, NONE).plus(_count(one.instructions, system))
     return result

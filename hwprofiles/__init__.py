@@ -16,7 +16,7 @@ from perfmodel.hwprofiles.loader import (
 )
 from perfmodel.hwprofiles.mesh import MeshHardware, mesh_of_nodes, mesh_paths
 from perfmodel.hwprofiles.mesh_loader import list_meshes, load_mesh
-from perfmodel.hwprofiles.parts import Calibrated, Device, Memory, Network, System
+from perfmodel.hwprofiles.schema import Calibrated, Device, Memory, Network, System
 
 __all__ = [
     "Calibrated",

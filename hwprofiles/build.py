@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from perfmodel.base.errors import HardwareError, did_you_mean
+from perfmodel.base.fields import Field
 from perfmodel.hwprofiles import constants, schema
-from perfmodel.hwprofiles.parts import Calibrated, Device, Host, Memory, Network, System
-from perfmodel.hwprofiles.schema import BUS_NAMES, Field
+from perfmodel.hwprofiles.schema import BUS_NAMES, Calibrated, Device, Host, Memory, Network, System
 
 UNSOURCED = "not stated"
 CLOSING = ("ring", "torus-2d", "torus-3d")  # topologies that close on themselves
@@ -93,16 +93,15 @@ def check_value(value: object, field: Field, path: str, where: Where) -> Any:
     HardwareError
         Wrong type, not finite, or out of the limits of the key.
     """
-    if not field.accepts(value):
+    try:
+        return field.convert(value)
+    except ValueError:
         hint = ""
         if field.choices and isinstance(value, str):
             hint = did_you_mean(value, field.choices)
         raise HardwareError(
             f"{where(path)}: '{path}' must be {field.expectation()}, not {value!r}{hint}"
-        )
-    if field.kind == "count":
-        return int(value)  # type: ignore[call-overload]
-    return float(value) if field.kind == "number" else value  # type: ignore[arg-type]
+        ) from None
 
 
 def _table(document: object, path: str, where: Where) -> Mapping[str, Any]:
@@ -127,7 +126,7 @@ def _fields(
         value = table.get(key, field.default)
         if value is None:
             raise HardwareError(
-                f"{where(full)}: '{full}' is missing ({field.meaning}); "
+                f"{where(full)}: '{full}' is missing ({field.description}); "
                 f"it must be {field.expectation()}"
             )
         values[key] = check_value(value, field, full, where)

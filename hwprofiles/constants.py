@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import string
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import HardwareError, did_you_mean
+from perfmodel.base.files import read_toml
 from perfmodel.base.precisions import FORMATS
 
 CONSTANTS = Path(__file__).with_name("constants.toml")
@@ -110,7 +110,7 @@ class Fit:
 @cache
 def _document() -> dict[str, Any]:
     """Return what ``constants.toml`` holds."""
-    return tomllib.loads(CONSTANTS.read_text(encoding="utf-8"))
+    return read_toml(CONSTANTS, HardwareError)
 
 
 @cache
@@ -126,7 +126,7 @@ def constants() -> Mapping[str, Mapping[str, Constant]]:
 @cache
 def fits() -> Mapping[str, Fit]:
     """Return every fit by its id."""
-    document = tomllib.loads(FITS.read_text(encoding="utf-8"))
+    document = read_toml(FITS, HardwareError)
     return {name: Fit(**entry) for name, entry in document.items()}
 
 
@@ -296,7 +296,7 @@ def complete(
     Returns
     -------
     dict
-        Keys of `perfmodel.hwprofiles.parts.Calibrated`.
+        Keys of `perfmodel.hwprofiles.schema.Calibrated`.
 
     Raises
     ------

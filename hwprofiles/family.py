@@ -16,7 +16,7 @@ from perfmodel.hwprofiles.loader import (
     merge_chain,
     normalise,
 )
-from perfmodel.hwprofiles.parts import Calibrated
+from perfmodel.hwprofiles.schema import Calibrated
 
 Calibration = Mapping[str, Mapping[str, Calibrated]]
 

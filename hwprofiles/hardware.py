@@ -16,12 +16,12 @@ from functools import cached_property
 from typing import Any
 
 from perfmodel.base.errors import HardwareError, did_you_mean
+from perfmodel.base.fields import Field
 from perfmodel.base.units import facts_html, format_gib, format_si
 from perfmodel.hwprofiles import schema
 from perfmodel.hwprofiles.build import Where, check_value, checked_profile
 from perfmodel.hwprofiles.constants import Lookup
-from perfmodel.hwprofiles.parts import Calibrated, Device, System
-from perfmodel.hwprofiles.schema import LEAST, Field, Scalar
+from perfmodel.hwprofiles.schema import LEAST, Calibrated, Device, Scalar, System
 from perfmodel.hwprofiles.trust import band, trust
 
 FAR = 100.0

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from perfmodel.base.errors import HardwareError, did_you_mean
-from perfmodel.base.files import not_read, read_toml
+from perfmodel.base.files import chain_of_files, check_header, not_read, read_toml
 from perfmodel.hwprofiles.build import check_keys
 from perfmodel.hwprofiles.constants import TRANSFERRED, constants, known
 from perfmodel.hwprofiles.hardware import Hardware, build
@@ -169,7 +169,7 @@ def _read_cached(path: str, stamp: int) -> dict[str, Any]:
     del stamp
     document = read_toml(path, HardwareError)
     check_keys(document, TOP_LEVEL, "", lambda key: path)
-    _check_header(document, path)
+    check_header(document, HEADER, path, HardwareError)
     document.setdefault("name", Path(path).stem)
     return document
 
@@ -185,43 +185,31 @@ def _read(path: str) -> dict[str, Any]:
     return _read_cached(path, stamp)
 
 
-def _check_header(document: Mapping[str, Any], path: str) -> None:
-    for key, kind, words in (
-        ("name", str, "a text"),
-        ("title", str, "a text"),
-        ("extends", str, "the name of a profile"),
-        ("abstract", bool, "true or false"),
-        ("transferred", bool, "true or false"),
-        ("measured_on", str, "the name of a chip"),
-        ("aliases", list, "a list of texts"),
-        ("notes", list, "a list of texts"),
-        ("inherited", list, "a list of texts"),
-        ("ambiguous", dict, "a table of texts"),
-        ("source", dict, "a table of texts"),
-    ):
-        value = document.get(key)
-        if value is None:
-            continue
-        items: Iterable[Any] = value.values() if isinstance(value, dict) else value
-        texts = not isinstance(value, list | dict) or all(isinstance(item, str) for item in items)
-        if not isinstance(value, kind) or not texts:
-            raise HardwareError(f"{path}: '{key}' must be {words}, not {value!r}")
+HEADER = (
+    ("name", str, "a text"),
+    ("title", str, "a text"),
+    ("extends", str, "the name of a profile"),
+    ("abstract", bool, "true or false"),
+    ("transferred", bool, "true or false"),
+    ("measured_on", str, "the name of a chip"),
+    ("aliases", list, "a list of texts"),
+    ("notes", list, "a list of texts"),
+    ("inherited", list, "a list of texts"),
+    ("ambiguous", dict, "a table of texts"),
+    ("source", dict, "a table of texts"),
+)
+"""Keys that describe a file."""
 
 
 def _chain(path: str) -> list[tuple[str, dict[str, Any]]]:
     """Return the files that a profile is made of, the family first."""
-    chain: list[tuple[str, dict[str, Any]]] = []
-    current: str | None = path
-    while current is not None:
-        seen = [os.path.realpath(file) for file, _ in chain]
-        if os.path.realpath(current) in seen:
-            names = [Path(file).stem for file, _ in chain] + [Path(current).stem]
-            raise HardwareError(f"{path}: 'extends' goes in a circle: {' -> '.join(names)}")
-        document = _read(current)
-        chain.append((current, document))
-        parent = document.get("extends")
-        current = None if parent is None else _parent_path(current, parent)
-    return chain[::-1]
+
+    def parent(file: str) -> str | None:
+        named = _read(file).get("extends")
+        return None if named is None else _parent_path(file, named)
+
+    chain = chain_of_files(path, parent, path, HardwareError, lambda file: Path(file).stem)
+    return [(file, _read(file)) for file in chain]
 
 
 def ancestors(name: str) -> set[str]:

@@ -6,23 +6,25 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from perfmodel.base.errors import HardwareError, did_you_mean
+from perfmodel.base.fields import Field, fact_field
 from perfmodel.hwprofiles.build import check_value
-from perfmodel.hwprofiles.schema import Field
+from perfmodel.hwprofiles.schema import LEAST
 
 MOST_CORES = 2.0**24  # of a chip; more is a mistake
 
 
-def _positive(meaning: str, unit: str, **more: Any) -> Field:
-    return Field("number", meaning, unit, positive=True, **more)
+_field = partial(fact_field, least=LEAST, noun="an integer")
+_positive = partial(_field, "number", positive=True)
 
 
 MESH: Mapping[str, Field] = {
-    "rows": Field("count", "usable rows of cores of a chip", minimum=1, maximum=MOST_CORES),
-    "columns": Field("count", "usable columns of cores of a chip", minimum=1, maximum=MOST_CORES),
-    "cores": Field(
+    "rows": _field("count", "usable rows of cores of a chip", minimum=1, maximum=MOST_CORES),
+    "columns": _field("count", "usable columns of cores of a chip", minimum=1, maximum=MOST_CORES),
+    "cores": _field(
         "count",
         "cores that the maker counts; 0: rows x columns",
         default=0,
@@ -30,19 +32,19 @@ MESH: Mapping[str, Field] = {
     ),
     "clock": _positive("cycles per second", "Hz"),
     "sram_per_core": _positive("memory of a core", "B"),
-    "sram_reserved": Field("number", "of it, taken by code and the runtime", "B", default=0.0),
+    "sram_reserved": _field("number", "of it, taken by code and the runtime", "B", default=0.0),
     "sram_read": _positive("from its memory, per core", "B/cycle"),
     "sram_write": _positive("to its memory, per core", "B/cycle"),
     "link_width": _positive("per link and direction", "B/cycle"),
     "hop_cycles": _positive("from router to router", "cycles"),
-    "ramp_cycles": Field("number", "from core to router, or back", "cycles"),
-    "routes": Field("count", "routes that a router holds; 0: any number", default=0),
-    "chip_rows": Field("count", "rows of chips", minimum=1, default=1, maximum=MOST_CORES),
-    "chip_columns": Field("count", "columns of chips", minimum=1, default=1, maximum=MOST_CORES),
-    "chip_bandwidth": Field("number", "between chips, per direction", "B/s", default=0.0),
-    "chip_latency": Field("number", "between neighbouring chips", "s", default=0.0),
-    "dram_bandwidth": Field("number", "of memory beside a chip; 0: none", "B/s", default=0.0),
-    "dram_capacity": Field("number", "of memory beside a chip; 0: none", "B", default=0.0),
+    "ramp_cycles": _field("number", "from core to router, or back", "cycles"),
+    "routes": _field("count", "routes that a router holds; 0: any number", default=0),
+    "chip_rows": _field("count", "rows of chips", minimum=1, default=1, maximum=MOST_CORES),
+    "chip_columns": _field("count", "columns of chips", minimum=1, default=1, maximum=MOST_CORES),
+    "chip_bandwidth": _field("number", "between chips, per direction", "B/s", default=0.0),
+    "chip_latency": _field("number", "between neighbouring chips", "s", default=0.0),
+    "dram_bandwidth": _field("number", "of memory beside a chip; 0: none", "B/s", default=0.0),
+    "dram_capacity": _field("number", "of memory beside a chip; 0: none", "B", default=0.0),
 }
 """Facts of a mesh, as its file states them in ``[mesh]``."""
 
@@ -55,14 +57,14 @@ CONSTANTS: Mapping[str, Field] = {
     "mac_fraction": _positive(
         "share of the peak rate that a product's loop sustains", "", maximum=1
     ),
-    "loop_issue": Field("number", "start of a product's loop over vectors", "cycles"),
-    "vector_issue": Field("number", "start of a vector instruction", "cycles"),
-    "element_cycles": Field("number", "of an elementwise operation on one number", "cycles"),
-    "stage_latency": Field(
+    "loop_issue": _field("number", "start of a product's loop over vectors", "cycles"),
+    "vector_issue": _field("number", "start of a vector instruction", "cycles"),
+    "element_cycles": _field("number", "of an elementwise operation on one number", "cycles"),
+    "stage_latency": _field(
         "number", "of a dependent message, beyond ramps, way and wavelets", "cycles"
     ),
     "dram_fraction": _positive("share of the memory's bandwidth in decode", "", maximum=1),
-    "layer_latency": Field("number", "of the host's dispatch of a layer in prefill", "s"),
+    "layer_latency": _field("number", "of the host's dispatch of a layer in prefill", "s"),
 }
 """Constants that measurements may move, at most `MOST_CONSTANTS` a device."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import HardwareError, did_you_mean
-from perfmodel.base.files import read_toml
+from perfmodel.base.files import chain_of_files, check_header, read_toml
 from perfmodel.hwprofiles.build import check_keys, check_value
 from perfmodel.hwprofiles.mesh import (
     CONSTANTS,
@@ -24,7 +24,11 @@ from perfmodel.hwprofiles.schema import is_path, normalise
 
 FOLDER = Path(__file__).parent / "meshes"
 TABLES = ("mesh", "macs_per_cycle", "constants")
-TEXTS = {"name": str, "title": str, "extends": str, "aliases": list, "notes": list}
+HEADER = (
+    *((key, str, "a text") for key in ("name", "title", "extends")),
+    *((key, list, "a list of texts") for key in ("aliases", "notes")),
+    *((key, dict, "a table") for key in (*TABLES, "source")),
+)
 
 
 def load_mesh(
@@ -132,50 +136,35 @@ def _shown(path: Path) -> str:
     return path.name if path.parent == FOLDER else str(path)
 
 
+def _named(file: str) -> str:
+    return _shown(Path(file))
+
+
 def _document(path: Path) -> dict[str, Any]:
     """Read one file, without what it extends."""
     document = read_toml(path, HardwareError)
     shown = _shown(path)
-    check_keys(document, (*TEXTS, *TABLES, "source"), "", lambda _: shown)
-    for key, kind in TEXTS.items():
-        value = document.get(key, kind())
-        items = value if isinstance(value, list) else [value]
-        if not isinstance(value, kind) or not all(isinstance(item, str) for item in items):
-            words = "a text" if kind is str else "a list of texts"
-            raise HardwareError(f"{shown}: '{key}' must be {words}, not {value!r}")
-    for key in (*TABLES, "source"):
-        if not isinstance(document.get(key, {}), dict):
-            raise HardwareError(f"{shown}: '{key}' must be a table, not {document[key]!r}")
+    check_keys(document, [key for key, _, _ in HEADER], "", lambda _: shown)
+    check_header(document, HEADER, shown, HardwareError)
     for path_of, text in document.get("source", {}).items():
         if not isinstance(text, str):
             raise HardwareError(f"{shown}: 'source.{path_of}' must be a text, not {text!r}")
     return document
 
 
-def _chain(path: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """Return the files that a mesh is made of, the one that extends nothing first."""
-    chain: list[tuple[Path, dict[str, Any]]] = []
-    current: Path | None = path
-    while current is not None:
-        if any(current.resolve() == file.resolve() for file, _ in chain):
-            names = " -> ".join(_shown(file) for file, _ in [*chain, (current, {})])
-            raise HardwareError(f"{_shown(path)}: 'extends' goes in a circle: {names}")
-        document = _document(current)
-        chain.append((current, document))
-        parent = document.get("extends")
-        if parent is None:
-            current = None
-        elif is_path(parent):
-            current = current.parent / parent
-        else:
-            found = {normalise(name): name for name in list_meshes()}.get(normalise(parent))
-            if found is None:
-                raise HardwareError(
-                    f"{_shown(current)}: 'extends' names the unknown mesh '{parent}'"
-                    f"{did_you_mean(parent, list_meshes())}"
-                )
-            current = FOLDER / f"{found}.toml"
-    return chain[::-1]
+def _parent_path(path: str) -> str | None:
+    parent = _document(Path(path)).get("extends")
+    if parent is None:
+        return None
+    if is_path(parent):
+        return str(Path(path).parent / parent)
+    found = {normalise(name): name for name in list_meshes()}.get(normalise(parent))
+    if found is None:
+        raise HardwareError(
+            f"{_shown(Path(path))}: 'extends' names the unknown mesh '{parent}'"
+            f"{did_you_mean(parent, list_meshes())}"
+        )
+    return str(FOLDER / f"{found}.toml")
 
 
 def _build(path: Path) -> MeshHardware:
@@ -184,7 +173,9 @@ def _build(path: Path) -> MeshHardware:
     files: dict[str, str] = {}
     notes: list[str] = []
     own: dict[str, Any] = {}
-    for file, own in _chain(path):
+    chain = chain_of_files(str(path), _parent_path, _shown(path), HardwareError, _named)
+    for file in map(Path, chain):
+        own = _document(file)
         stated = own.get("source", {})
         for table in TABLES:
             for key, value in own.get(table, {}).items():
@@ -210,7 +201,8 @@ def _build(path: Path) -> MeshHardware:
         given = values["mesh"].get(key, item.default)
         if given is None:
             raise HardwareError(
-                f"{shown}: '{full}' is missing ({item.meaning}); it must be {item.expectation()}"
+                f"{shown}: '{full}' is missing ({item.description}); "
+                f"it must be {item.expectation()}"
             )
         source.setdefault(full, "default of the profile schema")
         facts[key] = check_value(given, item, full, where)

@@ -1,7 +1,9 @@
-"""What a hardware profile may say: every key with its kind, unit, limits and meaning; its names.
+"""What a hardware profile holds: every key with its kind, unit, limits and meaning.
 
-The loader checks against these tables, ``docs/hardware.md`` explains them and
-the tests walk over them, so that a key exists in one place only.
+Its parts (device, memory, network, system, calibrated constants) declare each key once
+(`perfmodel.base.fields.fact`): the loader checks against these tables, ``docs/hardware.md``
+explains them and the tests walk over them. All values are SI base units: seconds, bytes, FLOP,
+hertz, watts; bandwidth is per device and direction. Names are as users write them.
 """
 
 from __future__ import annotations
@@ -10,9 +12,11 @@ import math
 import os
 import re
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
 
-from perfmodel.base.precisions import MATRIX_RATES
+from perfmodel.base.errors import HardwareError
+from perfmodel.base.fields import fact, fact_field, facts_of
+from perfmodel.base.precisions import MATRIX_RATES, rate_format
 
 
 def normalise(name: str) -> str:
@@ -27,7 +31,6 @@ def is_path(name: str | os.PathLike[str]) -> bool:
     return name.endswith(".toml") or "/" in name or os.sep in name
 
 
-Kind = Literal["text", "count", "number", "flag"]
 Scalar = float | int | str | bool
 
 TOPOLOGIES = (
@@ -51,209 +54,197 @@ BUS_NAMES = ("pcie", "pci")
 LEAST = 1e-100
 """Smallest of the numbers above 0: those near 5e-324 have no reciprocal."""
 
-
-@dataclass(frozen=True)
-class Field:
-    """One key of a profile.
-
-    Parameters
-    ----------
-    kind : {"text", "count", "number", "flag"}
-        ``count`` is an integer, ``number`` any finite real.
-    meaning : str
-        One line for documentation and messages.
-    unit : str
-        SI unit; empty for text, flags and pure numbers.
-    minimum : float
-        Smallest value that is allowed.
-    positive : bool
-        Whether the value must exceed zero (in place of `minimum`).
-    default : float or str or bool, optional
-        Value where the profile is silent; None makes the key compulsory.
-    choices : tuple of str
-        Allowed texts; empty allows any.
-    maximum : float
-        Largest value that is allowed.
-    """
-
-    kind: Kind
-    meaning: str
-    unit: str = ""
-    minimum: float = 0.0
-    positive: bool = False
-    default: Scalar | None = None
-    choices: tuple[str, ...] = ()
-    maximum: float = math.inf
-
-    def expectation(self) -> str:
-        """Return what a right value looks like, for messages."""
-        unit = f" [{self.unit}]" if self.unit else ""
-        if self.kind == "text":
-            return "one of " + ", ".join(self.choices) if self.choices else "a text"
-        if self.kind == "flag":
-            return "true or false"
-        noun = "an integer" if self.kind == "count" else "a finite number"
-        limit = (
-            f"above 0 (at least {LEAST:g})" if self.positive else f"of at least {self.minimum:g}"
-        )
-        if self.maximum < math.inf:
-            limit = f"{limit}, at most {self.maximum:.10g}"
-        return f"{noun} {limit}{unit}"
-
-    def accepts(self, value: object) -> bool:
-        """Return whether `value` has the kind and lies within the limits of this key."""
-        if self.kind == "text":
-            return isinstance(value, str) and (not self.choices or value in self.choices)
-        if self.kind == "flag":
-            return isinstance(value, bool)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return False
-        if not math.isfinite(value) or (self.kind == "count" and value != int(value)):
-            return False
-        if value > self.maximum:
-            return False
-        if self.positive or 0 < value < LEAST:
-            return value >= LEAST
-        return value >= self.minimum
-
-
 INSTRUCTION_CLASSES = ("mma.sync", "wgmma", "tcgen05", "mfma", "systolic", "other")
 
-DEVICE = {
-    "name": Field("text", "product name"),
-    "vendor": Field("text", "maker"),
-    "architecture": Field("text", "architecture and compiler target, e.g. 'Hopper sm90'"),
-    "instruction_class": Field(
-        "text",
+TRUST = ("calibrated", "transferred", "prior", "fact")
+"""What a constant is to its device; see `Calibrated`."""
+
+_fact = partial(fact, least=LEAST, noun="an integer")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Memory levels of a device, from the device memory inwards."""
+
+    capacity: float = _fact("device memory that a process can see", "B", positive=True)
+    bandwidth: float = _fact("datasheet bandwidth of the device memory", "B/s", positive=True)
+    l2_capacity: float = _fact("device-wide second-level cache", "B")
+    l2_bandwidth: float = _fact("read bandwidth of that cache", "B/s", positive=True)
+    last_level_cache_capacity: float = _fact("cache beyond L2; 0 where none", "B", default=0.0)
+    last_level_cache_bandwidth: float = _fact(
+        "its read bandwidth; 0 where not stated", "B/s", default=0.0
+    )
+    l2_partitions: int = _fact(
+        "parts of the last cache between which lines are copied", positive=True, default=1
+    )
+    shared_memory_per_unit: float = _fact("scratchpad of one compute unit", "B")
+    register_file_per_unit: float = _fact("register file of one compute unit", "B")
+
+    @property
+    def last_capacity(self) -> float:
+        """The last cache before the device memory [B]."""
+        return max(self.l2_capacity, self.last_level_cache_capacity)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """One accelerator as the software sees it."""
+
+    name: str = _fact("product name")
+    vendor: str = _fact("maker")
+    architecture: str = _fact("architecture and compiler target, e.g. 'Hopper sm90'")
+    instruction_class: str = _fact(
         "how its matrix units are driven; devices of one class hand constants to each other",
         default="other",
         choices=INSTRUCTION_CLASSES,
-    ),
-    "compute_units": Field("count", "SMs, CUs or cores that software sees", positive=True),
-    "compute_unit_name": Field("text", "what the maker calls one unit"),
-    "boost_clock": Field("number", "clock behind the peak rates", "Hz", positive=True),
-    "vector_flops": Field(
-        "number", "fp32 rate of the general (not matrix) units", "FLOP/s", positive=True
-    ),
-    "special_function_rate": Field(
-        "number", "exponentials per second of the whole device", "1/s", positive=True
-    ),
-    "tdp": Field("number", "board power limit; 0 where not stated", "W"),
-    "fp8_transposed_copies": Field(
-        "flag", "fp8 products need a transposed copy of an operand for gradients", default=True
-    ),
-}
+    )
+    compute_units: int = _fact("SMs, CUs or cores that software sees", positive=True)
+    compute_unit_name: str = _fact("what the maker calls one unit")
+    boost_clock: float = _fact("clock behind the peak rates", "Hz", positive=True)
+    vector_flops: float = _fact(
+        "fp32 rate of the general (not matrix) units", "FLOP/s", positive=True
+    )
+    special_function_rate: float = _fact(
+        "exponentials per second of the whole device", "1/s", positive=True
+    )
+    tdp: float = _fact("board power limit; 0 where not stated", "W")
+    fp8_transposed_copies: bool = _fact(
+        "fp8 products need a transposed copy of an operand for gradients", default=True
+    )
+    peak_flops: dict[str, float]
+    memory: Memory
 
-PEAK_FLOPS = {
-    precision: Field("number", f"dense {precision} matrix rate", "FLOP/s", positive=True)
-    for precision in MATRIX_RATES
-}
+    def peak(self, precision: str) -> float:
+        """Return the dense matrix rate of a precision [FLOP/s].
 
-MEMORY = {
-    "capacity": Field("number", "device memory that a process can see", "B", positive=True),
-    "bandwidth": Field("number", "datasheet bandwidth of the device memory", "B/s", positive=True),
-    "l2_capacity": Field("number", "device-wide second-level cache", "B"),
-    "l2_bandwidth": Field("number", "read bandwidth of that cache", "B/s", positive=True),
-    "last_level_cache_capacity": Field("number", "cache beyond L2; 0 where none", "B", default=0.0),
-    "last_level_cache_bandwidth": Field(
-        "number", "its read bandwidth; 0 where not stated", "B/s", default=0.0
-    ),
-    "l2_partitions": Field(
-        "count", "parts of the last cache between which lines are copied", positive=True, default=1
-    ),
-    "shared_memory_per_unit": Field("number", "scratchpad of one compute unit", "B"),
-    "register_file_per_unit": Field("number", "register file of one compute unit", "B"),
-}
+        Block-scaled formats run at the rate of their element: ``fp8_block``
+        and ``mxfp8`` at fp8, ``nvfp4`` and ``mxfp4`` at fp4.
 
-SYSTEM = {
-    "devices_per_node": Field("count", "devices that share a host", positive=True),
-    "host_power": Field(
-        "number",
-        "rating of a node beside its devices' limits, per device; 0 where not stated",
-        "W",
-        default=0.0,
-    ),
-    "price": Field(
-        "number", "one device on demand, per hour; 0 where none is known", "USD/h", default=0.0
-    ),
-}
+        Raises
+        ------
+        HardwareError
+            The device has no matrix unit for this precision.
+        """
+        key = rate_format(precision)
+        if precision == "mxfp8" and "fp4" not in self.peak_flops:
+            # Matrix units that scale blocks came with 4 bits.
+            raise HardwareError(
+                f"{self.name} has no matrix rate for precision 'mxfp8', whose block scales need "
+                f"the matrix units that came with fp4; it has {', '.join(self.peak_flops)}"
+            )
+        if key not in self.peak_flops:
+            raise HardwareError(
+                f"{self.name} has no matrix rate for precision '{precision}'; "
+                f"it has {', '.join(self.peak_flops)}"
+            )
+        return self.peak_flops[key]
 
-HOST = {
-    "bandwidth": Field(
-        "number",
-        "a device's link to the host's memory, each way, with all devices copying; 0: none",
-        "B/s",
-        default=0.0,
-    ),
-    "memory_capacity": Field("number", "the host's memory, per device", "B", default=0.0),
-    "memory_bandwidth": Field(
-        "number", "datasheet bandwidth of the host's memory, per device", "B/s", default=0.0
-    ),
-    "nvme_capacity": Field(
-        "number", "the host's NVMe drives for data, per device; 0: none", "B", default=0.0
-    ),
-    "nvme_read": Field("number", "what they read in long runs, per device", "B/s", default=0.0),
-    "nvme_write": Field("number", "what they write in long runs, per device", "B/s", default=0.0),
-}
 
-NETWORK = {
-    "name": Field("text", "name of the level, e.g. 'nvlink'"),
-    "topology": Field("text", "how the members of the level are joined", choices=TOPOLOGIES),
-    "size": Field("count", "members of the level; 0 = unbounded, outermost level only"),
-    "bandwidth": Field("number", "per device and direction", "B/s", positive=True),
-    "latency": Field("number", "one message, device to device, no software", "s"),
-    "in_network_reduction": Field("flag", "switches reduce (NVLink SHARP)", default=False),
-    "oversubscription": Field(
-        "number", "uplink contention of a fat tree", minimum=1.0, default=1.0
-    ),
-    "device_links": Field(
-        "count", "links of one device into the level; 0 where it does not matter", default=0
-    ),
-    "closing_side": Field(
-        "count",
+@dataclass(frozen=True)
+class Network:
+    """One level of the interconnect, the innermost being level 0."""
+
+    name: str = _fact("name of the level, e.g. 'nvlink'")
+    topology: str = _fact("how the members of the level are joined", choices=TOPOLOGIES)
+    size: int = _fact("members of the level; 0 = unbounded, outermost level only")
+    bandwidth: float = _fact("per device and direction", "B/s", positive=True)
+    latency: float = _fact("one message, device to device, no software", "s")
+    in_network_reduction: bool = _fact("switches reduce (NVLink SHARP)", default=False)
+    oversubscription: float = _fact("uplink contention of a fat tree", minimum=1.0, default=1.0)
+    device_links: int = _fact(
+        "links of one device into the level; 0 where it does not matter", default=0
+    )
+    closing_side: int = _fact(
         "of a torus handed out in slices: side from which one closes on itself; 0: one machine",
         default=0,
-    ),
-    "peer_path": Field(
-        "text",
+    )
+    peer_path: str = _fact(
         "of a bus (pcie): what a message from device to device passes",
         choices=PEER_PATHS,
         default="switch",
-    ),
-    "uplink_devices": Field(
-        "count", "of a bus: devices behind one switch; 0: each has a port of its own", default=0
-    ),
-    "uplink_bandwidth": Field(
-        "number", "what these share on the way to the processor, per direction", "B/s", default=0.0
-    ),
-    "socket_devices": Field(
-        "count", "of a bus: devices on one processor; 0: all of them", default=0
-    ),
-    "socket_bandwidth": Field(
-        "number",
-        "what these share on the way to the next processor, per direction",
+    )
+    uplink_devices: int = _fact(
+        "of a bus: devices behind one switch; 0: each has a port of its own", default=0
+    )
+    uplink_bandwidth: float = _fact(
+        "what these share on the way to the processor, per direction", "B/s", default=0.0
+    )
+    socket_devices: int = _fact("of a bus: devices on one processor; 0: all of them", default=0)
+    socket_bandwidth: float = _fact(
+        "what these share on the way to the next processor, per direction", "B/s", default=0.0
+    )
+
+
+@dataclass(frozen=True)
+class Host:
+    """The host's memory and drives, as each device has them; state of training may wait there."""
+
+    bandwidth: float = _fact(
+        "a device's link to the host's memory, each way, with all devices copying; 0: none",
         "B/s",
         default=0.0,
-    ),
-}
+    )
+    memory_capacity: float = _fact("the host's memory, per device", "B", default=0.0)
+    memory_bandwidth: float = _fact(
+        "datasheet bandwidth of the host's memory, per device", "B/s", default=0.0
+    )
+    nvme_capacity: float = _fact(
+        "the host's NVMe drives for data, per device; 0: none", "B", default=0.0
+    )
+    nvme_read: float = _fact("what they read in long runs, per device", "B/s", default=0.0)
+    nvme_write: float = _fact("what they write in long runs, per device", "B/s", default=0.0)
 
-TRUST = ("calibrated", "transferred", "prior", "fact")
-"""What a constant is to its device; see `perfmodel.hwprofiles.parts.Calibrated`."""
 
-CALIBRATED = {
-    "value": Field("number", "the value in use"),
-    "prior": Field("number", "what physics or literature says before any fit"),
-    "low": Field("number", "lower bound of what is physical"),
-    "high": Field("number", "upper bound of what is physical"),
-    "source": Field("text", "data and fit behind the value"),
-    "unit": Field("text", "SI unit", default=""),
-    "adjustable": Field("flag", "'perfmodel calibrate' may fit it", default=False),
-    "uncertainty": Field(
-        "number", "standard deviation of the fitted value; 0 where not known", default=0.0
-    ),
-    "fit": Field("text", "fit behind the value, an id of fits.toml", default=""),
-    "reason": Field("text", "physics of a fit on a bound or far from its prior", default=""),
-    "trust": Field("text", "how far it is to be trusted", default="fact", choices=TRUST),
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """Node and network, the innermost level first."""
+
+    devices_per_node: int = _fact("devices that share a host", positive=True)
+    network: tuple[Network, ...]
+    host_power: float = _fact(
+        "rating of a node beside its devices' limits, per device; 0 where not stated",
+        "W",
+        default=0.0,
+    )
+    price: float = _fact(
+        "one device on demand, per hour; 0 where none is known", "USD/h", default=0.0
+    )
+    host: Host = Host()
+
+    @property
+    def scale_up_devices(self) -> int:
+        """Devices within the levels of bounded size: a node, an NVL72 rack, a TPU slice."""
+        bounded = math.prod(level.size for level in self.network if level.size)
+        return max(bounded, self.devices_per_node)
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A fitted number with its prior, its physical bounds and its data."""
+
+    value: float = _fact("the value in use")
+    prior: float = _fact("what physics or literature says before any fit")
+    low: float = _fact("lower bound of what is physical")
+    high: float = _fact("upper bound of what is physical")
+    source: str = _fact("data and fit behind the value")
+    unit: str = _fact("SI unit", default="")
+    adjustable: bool = _fact("'perfmodel calibrate' may fit it", default=False)
+    uncertainty: float = _fact(
+        "standard deviation of the fitted value; 0 where not known", default=0.0
+    )
+    fit: str = _fact("fit behind the value, an id of fits.toml", default="")
+    reason: str = _fact("physics of a fit on a bound or far from its prior", default="")
+    trust: str = _fact("how far it is to be trusted", default="fact", choices=TRUST)
+
+
+DEVICE, MEMORY, NETWORK, HOST, SYSTEM, CALIBRATED = map(
+    facts_of, (Device, Memory, Network, Host, System, Calibrated)
+)
+PEAK_FLOPS = {
+    precision: fact_field(
+        "number", f"dense {precision} matrix rate", "FLOP/s", positive=True, least=LEAST
+    )
+    for precision in MATRIX_RATES
 }
 
 TOP_LEVEL = {

@@ -33,18 +33,19 @@ clocks, and an operation at a higher clock needs a higher voltage.
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.base.errors import HardwareError
+from perfmodel.base.files import read_toml
 from perfmodel.base.precisions import FORMATS
 from perfmodel.hwprofiles.constants import PRIOR, TRANSFERRED, Constant, known, plain
 
 if TYPE_CHECKING:
-    from perfmodel.hwprofiles.parts import Calibrated
+    from perfmodel.hwprofiles.schema import Calibrated
 
 NEIGHBOURS = (("mma.sync", "wgmma", "tcgen05"), ("mfma",), ("systolic",))
 """Instruction classes of a maker in the order in which they came."""
@@ -348,8 +349,7 @@ def _varies(name: str, key: str) -> bool:
 
 @cache
 def _bands() -> Mapping[str, Mapping[str, float]]:
-    document: dict[str, dict[str, float]] = tomllib.loads(FILE.read_text(encoding="utf-8"))
-    return document
+    return read_toml(FILE, HardwareError)
 
 
 def band(calibration: Mapping[str, Mapping[str, Calibrated]], kernel_class: str) -> float:

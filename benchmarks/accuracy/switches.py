@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import HardwareError, PerfModelError
+from perfmodel.base.fields import facts_of
 from perfmodel.measured.kinds.training import KIND, Case, case_of
-from perfmodel.software.facts import facts_of
 from perfmodel.software.framework import FRAMEWORKS, IDENTITY, Framework, find_framework
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

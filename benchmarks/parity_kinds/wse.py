@@ -32,8 +32,8 @@ from perfmodel.wafer.setting import LM_HEAD
 from perfmodel.wafer.system import WaferSystem
 from perfmodel.wafer.twin.cores import layer_of
 from perfmodel.wafer.twin.routing import GeneratorRouting
+from perfmodel.wafer.twin.run import footprints, iteration_rows
 from perfmodel.wafer.twin.setting import Iteration, element_bytes
-from perfmodel.wafer.twin.tree import footprints, iteration_rows
 
 CONFIGURATIONS, NODES = "ref_configs.csv", "ref_nodes.csv.gz"
 TOTALS, ROUTINGS = "ref_totals.csv", "ref_routings_decode10.npz"

@@ -31,8 +31,8 @@ from perfmodel.wafer.cores.instructions import (
 )
 from perfmodel.wafer.routing import RoutedTokens
 from perfmodel.wafer.twin.cores import CoreMapping, NodePieces
+from perfmodel.wafer.twin.run import iteration_rows
 from perfmodel.wafer.twin.setting import Iteration
-from perfmodel.wafer.twin.tree import iteration_rows
 
 TOTALS = {"out_deepseekv3": "core_deepseekv3_node0.csv", "out_small": "core_small_4nodes.csv"}
 COLUMNS = ("count", "bytes", "flops", "cores_used")

@@ -14,10 +14,11 @@ from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import heading, print_json, say, table
 
 if TYPE_CHECKING:
+    from perfmodel.base.fields import Field
     from perfmodel.hwprofiles import Hardware
     from perfmodel.hwprofiles.mesh import MeshHardware
     from perfmodel.software.engine import Engine
-    from perfmodel.software.facts import Fact, When
+    from perfmodel.software.facts import When
     from perfmodel.software.framework import Framework
 
 
@@ -244,7 +245,7 @@ def show_software(name: str, settings: Mapping[str, Any], as_json: bool) -> None
             key: {
                 "value": getattr(shown.software, key),
                 "units": fact.unit or "1",
-                "meaning": fact.meaning,
+                "meaning": fact.description,
                 "choices": fact.choices,
                 "settable": key not in shown.told,
                 "source": shown.source.get(key, ""),
@@ -265,7 +266,7 @@ def show_software(name: str, settings: Mapping[str, Any], as_json: bool) -> None
                 key if told else f"software.{key}",
                 _value(getattr(shown.software, key)),
                 fact.unit,
-                fact.meaning,
+                fact.description,
                 shown.source.get(key, ""),
             ]
             for key, fact in shown.facts.items()
@@ -285,7 +286,7 @@ class Shown(NamedTuple):
 
     software: Framework | Engine
     title: str
-    facts: Mapping[str, Fact]
+    facts: Mapping[str, Field]
     source: Mapping[str, str]
     told: tuple[str, ...]
     told_title: str
@@ -295,8 +296,8 @@ class Shown(NamedTuple):
 def _found(name: str, settings: Mapping[str, Any]) -> Shown:
     """Return a framework, or an engine, by name."""
     from perfmodel.base.errors import StrategyError, did_you_mean
+    from perfmodel.base.fields import facts_of
     from perfmodel.software import engine, framework
-    from perfmodel.software.facts import facts_of
 
     engines = {item.engine for item in engine.ENGINES.values()}
     if name.partition("-")[0] in engines:

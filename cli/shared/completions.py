@@ -55,10 +55,10 @@ def complete_paths(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Complete the dotted path of a value of the chosen profile."""
+    from perfmodel.base.fields import facts_of
     from perfmodel.hwprofiles import known_paths, load_hardware, load_mesh, mesh_paths
     from perfmodel.hwprofiles.mesh_loader import names_mesh
     from perfmodel.software.engine import IDENTITY, Engine
-    from perfmodel.software.facts import facts_of
     from perfmodel.software.framework import IDENTITY as RELEASE
     from perfmodel.software.framework import OF_MEASURED_RUNS, Framework
 
@@ -66,7 +66,7 @@ def complete_paths(
         serves = "concurrency" in {parameter.name for parameter in ctx.command.params}
         facts = facts_of(Engine) if serves else facts_of(Framework)
         return [
-            CompletionItem(f"{SOFTWARE}{key}=", help=fact.meaning)
+            CompletionItem(f"{SOFTWARE}{key}=", help=fact.description)
             for key, fact in facts.items()
             if key not in (IDENTITY if serves else (*RELEASE, *OF_MEASURED_RUNS))
             and key.startswith(incomplete.removeprefix(SOFTWARE))
@@ -78,7 +78,7 @@ def complete_paths(
     else:
         paths = known_paths(load_hardware(name))
     return [
-        CompletionItem(f"{path}=", help=field.meaning)
+        CompletionItem(f"{path}=", help=field.description)
         for path, field in paths.items()
         if path.startswith(incomplete)
     ]

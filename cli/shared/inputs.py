@@ -159,7 +159,7 @@ def _each(
 
 def software_options(framework: Framework) -> str:
     """Return the options that choose a framework and its changes; empty for the default."""
-    from perfmodel.software.facts import facts_of
+    from perfmodel.base.fields import facts_of
     from perfmodel.software.framework import FRAMEWORKS, Framework
 
     preset = framework.name.partition("[")[0]

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -208,7 +207,7 @@ def fields_of(table: str) -> Mapping[str, Field]:
 
 @cache
 def _pages(wing: str) -> dict[str, str]:
-    return tomllib.loads((FOLDER / wing / "pages.toml").read_text(encoding="utf-8"))
+    return read_toml(FOLDER / wing / "pages.toml")
 
 
 def page(wing: str, name: str, line: str, kind: type[click.Command] = Command) -> dict[str, Any]:
@@ -218,7 +217,7 @@ def page(wing: str, name: str, line: str, kind: type[click.Command] = Command) -
 
 @cache
 def _document(wing: str) -> dict[str, Any]:
-    return tomllib.loads((FOLDER / wing / FILE).read_text(encoding="utf-8"))
+    return read_toml(FOLDER / wing / FILE)
 
 
 def _field(key: str, row: Mapping[str, Any]) -> Field:

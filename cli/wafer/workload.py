@@ -107,7 +107,7 @@ def _write_true(
     folder: str, spec: ModelSpec, phase: str, problem: Mapping[str, Any]
 ) -> dict[str, float]:
     """Write the true node level of a phase; return totals."""
-    from perfmodel.wafer.node_export import write_nodes
+    from perfmodel.wafer.export import write_nodes
     from perfmodel.wafer.nodes.rows import QUANTITIES
     from perfmodel.wafer.nodes.workload import DRAWN_TOKENS
     from perfmodel.wafer.routing import core_routing, write_routing
@@ -192,7 +192,7 @@ def _routing(words: str, spec: ModelSpec) -> str | Routed:
 # ``perfmodel workload cores``: instructions of the cores of a wafer.
 
 if TYPE_CHECKING:
-    from perfmodel.wafer.core_export import Written
+    from perfmodel.wafer.export import Written
 
 SCHEMA_VERSION = "1"
 STATED = ("phase", "batch", "input_length", "speculative")
@@ -239,8 +239,8 @@ def cores_command(
     if problem["tiling"] is not None:
         raise click.UsageError("--tiling belongs to --compat wse: tiles are searched for otherwise")
     from perfmodel.model.presets import load_model
-    from perfmodel.wafer.core_export import FORMS, setting_of_nodes, write_cores
     from perfmodel.wafer.cores.expert_routes import Routes
+    from perfmodel.wafer.export import FORMS, setting_of_nodes, write_cores
     from perfmodel.wafer.routing import core_routing
     from perfmodel.wafer.setting import check_layers
 

@@ -21,6 +21,7 @@ from perfmodel.cli.shared.printing import (
     share,
     table,
 )
+from perfmodel.cli.workloads.workload_traces import SCHEMA_VERSION, print_collectives
 from perfmodel.kernels.variables import PHASES
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from perfmodel.workloads.twins.engines import Run
     from perfmodel.workloads.twins.simai.step import SimaiResult
 
-SCHEMA_VERSION = "1"
 SHORT_PHASES = ("forward", "input grad", "weight grad")
 # Figures in the order in which they are printed: name, heading, unit.
 SHOWN = (
@@ -88,19 +88,10 @@ def show_simulation(
             nanoseconds = summary.get(f"{name}_nanoseconds")
             exact = "" if nanoseconds is None else f"  ({nanoseconds:,} ns)"
             click.echo(f"{title:<24}{_figure(value, unit)}{exact}")
-    if summary["collectives"] or summary["sent_count"]:
-        click.echo()
-        rows = [
-            [name, f"{row['count']:,}", format_si(row["bytes"], "B", even=True)]
-            for name, row in summary["collectives"].items()
-        ]
-        if summary["sent_count"]:
-            messages = [
-                f"{summary['sent_count']:,.0f}",
-                format_si(summary["sent_bytes"], "B", even=True),
-            ]
-            rows.append(["messages", *messages])
-        click.echo(table(["all ranks", "count", "bytes"], rows))
+    moved = dict(summary["collectives"])
+    if summary["sent_count"]:
+        moved["messages"] = {"count": summary["sent_count"], "bytes": summary["sent_bytes"]}
+    print_collectives("all ranks", moved)
     if other is not None:
         click.echo(f"\n{other.line()}")
 

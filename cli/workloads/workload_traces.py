@@ -280,6 +280,16 @@ def load_traces(workload: str, given: dict[str, Any]) -> TraceSet:
 
 
 SCHEMA_VERSION = "1"
+# What `show` tells elsewhere than in a line of its own.
+NOT_LINES = (
+    "schema_version",
+    "workload",
+    "format",
+    "collectives",
+    "first_rank",
+    "times",
+    "remarks",
+)
 
 
 @click.command("show", cls=Command, short_help="Describe a workload file.")
@@ -302,31 +312,19 @@ def show_command(workload: str, as_json: bool, **given: Any) -> None:
     check_input_options(workload, kind, typed_options())
     with activity(f"reading {workload}") as tell:
         found = workload_summary(workload, **{**given, "kind": kind}, progress=tell)
-    document: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
-        "workload": workload,
-        "format": kind,
-        **found,
-    }
+    named = {"schema_version": SCHEMA_VERSION, "workload": workload, "format": kind}
+    document: dict[str, Any] = named | found
     if as_json:
         print_json(document)
         return
     click.echo(heading(f"{workload}: {MEANINGS.get(kind, kind)}"))
     for key, value in document.items():
-        if key in (
-            "schema_version",
-            "workload",
-            "format",
-            "collectives",
-            "first_rank",
-            "times",
-            "remarks",
-        ):
+        if key in NOT_LINES:
             continue
         if isinstance(value, Mapping):
             value = ", ".join(f"{name} {_cell(name, item)}" for name, item in value.items())
         click.echo(f"{key.replace('_', ' '):<22}{_cell(key, value)}")
-    _print_collectives(document.get("collectives") or {})
+    print_collectives("collective", dict(sorted((document.get("collectives") or {}).items())))
     for line in document.get("remarks", ()):
         click.echo(f"note: {line}")
     if document.get("times"):
@@ -335,16 +333,14 @@ def show_command(workload: str, as_json: bool, **given: Any) -> None:
         click.echo(table(["section", "time"], rows))
 
 
-def _print_collectives(collectives: Mapping[str, Mapping[str, int]]) -> None:
-    """Print a table of collectives."""
-    if not collectives:
-        return
-    click.echo()
+def print_collectives(title: str, collectives: Mapping[str, Mapping[str, float]]) -> None:
+    """Print a table of collectives, where there are any, an empty line before it."""
     rows = [
-        [name, f"{row['count']:,}", format_si(row["bytes"], "B", even=True)]
-        for name, row in sorted(collectives.items())
+        [name, f"{row['count']:,.0f}", format_si(row["bytes"], "B", even=True)]
+        for name, row in collectives.items()
     ]
-    click.echo(table(["collective", "count", "bytes"], rows))
+    if rows:
+        click.echo("\n" + table([title, "count", "bytes"], rows))
 
 
 def _cell(name: str, value: Any) -> str:

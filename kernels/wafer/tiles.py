@@ -197,53 +197,6 @@ def block_overlaps(rows, columns, banks, boxes, moved):
             i += 1
 
 
-@jit
-def tree_links(sources, starts, destinations, rows, columns):
-    """Count the links of trees from sources to destinations, along rows first (XY routes).
-
-    Parameters
-    ----------
-    sources : int64[trees]
-    starts : int64[trees + 1]
-        Where the destinations of each begin, and the end.
-    destinations : int64[:]
-    rows, columns : int64[banks]
-        Where each bank lies.
-
-    Returns
-    -------
-    int64[trees]
-        Links that a byte takes: a link that leads to several destinations counts once.
-    """
-    links = np.zeros(sources.shape[0], np.int64)
-    for tree in range(sources.shape[0]):
-        row = rows[sources[tree]]
-        column = columns[sources[tree]]
-        left = column
-        right = column
-        for at in range(starts[tree], starts[tree + 1]):
-            there = columns[destinations[at]]
-            left = min(left, there)
-            right = max(right, there)
-            # One branch up and one down per column, counted with its first destination.
-            first = True
-            for before in range(starts[tree], at):
-                if columns[destinations[before]] == there:
-                    first = False
-                    break
-            if not first:
-                continue
-            top = row
-            bottom = row
-            for other in range(at, starts[tree + 1]):
-                if columns[destinations[other]] == there:
-                    top = min(top, rows[destinations[other]])
-                    bottom = max(bottom, rows[destinations[other]])
-            links[tree] += bottom - top
-        links[tree] += right - left
-    return links
-
-
 # How much of which bank's memory boxes of a tensor take that is cut into blocks.
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from perfmodel.analysis.case import SOFTWARE, Case, TrainingCase
 from perfmodel.base.errors import DataError, PerfModelError, did_you_mean
+from perfmodel.base.fields import Field, facts_of
 from perfmodel.hwprofiles.hardware import canonical_path, get_value, known_paths, unit_of
-from perfmodel.software.facts import Fact, facts_of
 from perfmodel.strategy.fields import StrategyField
 
 KINDS = ("hardware", "constant", "software", "strategy")
@@ -124,7 +124,7 @@ def _of_hardware(case: Case) -> Iterator[Parameter]:
             yield Parameter(path, kind, "1", value, not value)
         if field.kind not in NUMBERS:
             continue
-        least, most = 0.0 if field.positive else field.minimum, field.maximum
+        least, most = field.minimum, field.maximum
         if kind == "constant":
             _, group, key = path.split(".", 2)
             entry = hardware.calibration[group][key]
@@ -145,9 +145,9 @@ def _of_software(case: Case) -> Iterator[Parameter]:
         value = getattr(case.software, name)
         if name in fixed or fact.depth or fact.several:
             continue
-        if fact.kind is bool:
+        if fact.kind == "flag":
             yield Parameter(SOFTWARE + name, "software", "1", value, not value)
-        elif fact.kind is str:
+        elif fact.kind == "text":
             for other in fact.choices:
                 if other != value:
                     yield Parameter(SOFTWARE + name, "software", "1", value, other)
@@ -155,8 +155,8 @@ def _of_software(case: Case) -> Iterator[Parameter]:
             yield _fact_number(name, fact, value)
 
 
-def _fact_number(name: str, fact: Fact, value: float) -> Parameter:
-    whole = fact.kind is int
+def _fact_number(name: str, fact: Field, value: float) -> Parameter:
+    whole = fact.kind == "count"
     return Parameter(
         SOFTWARE + name, "software", fact.unit or "1", value, least=fact.minimum, whole=whole
     )

@@ -245,8 +245,8 @@ def _served(table: Table, row: Mapping[str, Any], options: Mapping[str, Any]) ->
 
 def _engine(records: Mapping[str, Any], label: str) -> Engine:
     """Return a stored engine by the label of its column."""
+    from perfmodel.base.fields import facts_of
     from perfmodel.software.engine import Engine
-    from perfmodel.software.facts import facts_of
 
     record = {name.replace(" ", "_"): it for name, it in records.items()}[label]
     facts = {name: fact.convert(record[name]) for name, fact in facts_of(Engine).items()}

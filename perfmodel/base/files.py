@@ -15,7 +15,7 @@ import tempfile
 import threading
 import tomllib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -258,6 +258,77 @@ def _check_integers(
             _check_integers(item, path, error, key)
     elif isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise error(f"{path}: '{shortened(key)}' has an integer of more than 64 bits")
+
+
+def chain_of_files(
+    first: str,
+    parent: Callable[[str], str | None],
+    where: str,
+    error: type[PerfModelError],
+    shown: Callable[[str], str] = str,
+) -> list[str]:
+    """Return what a file is made of by ``extends``, the one that extends nothing first.
+
+    Parameters
+    ----------
+    first : str
+        The file, by its path or name.
+    parent : callable
+        Gives the file that one extends; None where it extends none.
+    where : str
+        What errors call the first.
+    error : type of PerfModelError
+        What to raise.
+    shown : callable
+        What errors call a file of a circle.
+
+    Raises
+    ------
+    PerfModelError
+        They extend each other in a circle.
+    """
+    chain = [first]
+    while (found := parent(chain[-1])) is not None:
+        if os.path.realpath(found) in map(os.path.realpath, chain):
+            circle = " -> ".join(map(shown, [*chain, found]))
+            raise error(f"{where}: 'extends' goes in a circle: {circle}")
+        chain.append(found)
+    return chain[::-1]
+
+
+def check_header(
+    document: Mapping[str, Any],
+    rows: Iterable[tuple[str, type, str]],
+    where: str | os.PathLike[str],
+    error: type[PerfModelError],
+) -> None:
+    """Refuse keys that describe a TOML file and are of another kind than they should be.
+
+    Parameters
+    ----------
+    document : mapping
+    rows : iterable of (str, type, str)
+        Key, its type, and that in words; of "texts" every item is one.
+    where : str or path
+        What errors call the file.
+    error : type of PerfModelError
+        What to raise.
+
+    Raises
+    ------
+    PerfModelError
+        Names the key, what it should be, and what it is.
+    """
+    for key, kind, words in rows:
+        value = document.get(key)
+        if value is None:
+            continue
+        items = value.values() if isinstance(value, dict) else value
+        wrong = not isinstance(value, kind)
+        if not wrong and words.endswith("of texts"):
+            wrong = not all(isinstance(item, str) for item in items)
+        if wrong:
+            raise error(f"{where}: '{key}' must be {words}, not {value!r}")
 
 
 class JsonWords(NamedTuple):

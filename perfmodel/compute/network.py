@@ -12,7 +12,7 @@ from perfmodel.software.library import collective_library
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.hwprofiles.parts import Network
+    from perfmodel.hwprofiles.schema import Network
     from perfmodel.kernels.collective.table import Network as KernelNetwork
 
 # Keys of [calibration.network] that the kernel reads; docs/collectives.md defines them.

@@ -8,14 +8,13 @@ one is read as the family whose keys it has, which the model then says in its re
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import ModelError, did_you_mean
-from perfmodel.base.files import JsonWords, parse_json, user_path
+from perfmodel.base.files import JsonWords, parse_json, read_toml, user_path
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.config_keys import ConfigKeys
 from perfmodel.model.pages import (
@@ -263,12 +262,7 @@ def _chosen_page(family: str) -> tuple[Page, str]:
     """Return the page that the user chose, by name or from a file, and its name."""
     if family.endswith(".toml"):
         path = user_path(family)
-        try:
-            return resolved(tomllib.loads(path.read_text(encoding="utf-8")), path.stem), path.stem
-        except OSError as error:
-            raise ModelError(f"page {family}: cannot be read ({error.strerror})") from None
-        except ValueError as error:
-            raise ModelError(f"page {family}: {error}") from None
+        return resolved(read_toml(path, ModelError), path.stem), path.stem
     found = page(family)
     if found is None:
         hint = did_you_mean(family, page_names()) or "; see docs/models.md"

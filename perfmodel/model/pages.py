@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import ModelError
+from perfmodel.base.files import read_toml
 from perfmodel.base.units import format_si
 from perfmodel.model.attention import AttentionSpec, CompressionSpec, IndexerSpec
 from perfmodel.model.config_keys import ConfigKeys
@@ -27,15 +27,16 @@ from perfmodel.model.recurrence import RecurrenceSpec, ShortConvolutionSpec
 from perfmodel.model.spec import ModelSpec, TowerSpec
 
 Page = Mapping[str, Any]
+FAMILIES = Path(__file__).parent / "families"
 
 
 @cache
 def page(model_type: str) -> Page | None:
     """Return the page of a family with what it takes over from others; None if there is none."""
-    file = resources.files("perfmodel.model") / "families" / f"{model_type}.toml"
+    file = FAMILIES / f"{model_type}.toml"
     if not re.fullmatch(r"[\w-]+", model_type) or not file.is_file():
         return None
-    return resolved(tomllib.loads(file.read_text(encoding="utf-8")), model_type)
+    return resolved(read_toml(file, ModelError), model_type)
 
 
 def resolved(own: Page, name: str) -> Page:
@@ -51,16 +52,14 @@ def resolved(own: Page, name: str) -> Page:
 
 def page_names() -> tuple[str, ...]:
     """Return every ``model_type`` that has a page."""
-    folder = resources.files("perfmodel.model") / "families"
-    names = (item.name for item in folder.iterdir())
+    names = (item.name for item in FAMILIES.iterdir())
     return tuple(sorted(n[:-5] for n in names if n.endswith(".toml") and not n.startswith("_")))
 
 
 @cache
 def class_facts() -> Mapping[str, Any]:
     """Return what Hugging Face's classes have: ``defaults``, ``names``, ``architectures``."""
-    file = resources.files("perfmodel.model") / "families" / "defaults.json"
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads((FAMILIES / "defaults.json").read_text(encoding="utf-8"))
     return found
 
 

@@ -103,7 +103,7 @@ def price_items(
     items : sequence of Item
     keys : LayerKeys
     resident : ndarray, shape (keys,), optional
-        Bytes that passes go round where a cache holds them (`serving.resident`); default:
+        Bytes that passes go round where a cache holds them (`serving.memory`); default:
         weights come from memory.
 
     Returns

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import StrategyError, did_you_mean
-from perfmodel.software.facts import fact, read_folder, release_key, with_changes
+from perfmodel.base.fields import fact
+from perfmodel.software.facts import read_folder, release_key, with_changes
 
 FOLDER = Path(__file__).parent / "engines"
 
@@ -26,7 +27,8 @@ ADMISSIONS = ("guaranteed_no_evict", "preemption", "estimate")
 class Engine:
     """What a serving engine does beside the operations that mathematics asks for."""
 
-    name: str = fact("file's name: engine, and the release from which on it holds")
+    name: str
+    """Of its file: the engine, and the release from which on it holds."""
     engine: str = fact("engine", choices=("vllm", "sglang", "trtllm", "neuronx"))
     since: str = fact("first release that it holds for")
     released: str = fact("month in which that came out, such as 2026-01")

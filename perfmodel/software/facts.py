@@ -1,10 +1,8 @@
 """Facts of software as data: a dataclass says which facts there are, TOML files state them.
 
-A dataclass of facts is one table: each attribute is made by `fact`, which holds its unit,
-limits and meaning, and its annotation is the kind of value: a number, a text, a flag, or a tuple
-of them (nested for tables of numbers). A file states values under the attributes' names, and
-under ``[source]`` where each of them is from; with ``extends`` it states only what differs from
-another file of its folder::
+A dataclass of facts is one table (`perfmodel.base.fields.fact`). A file states values under the
+attributes' names, and under ``[source]`` where each of them is from; with ``extends`` it states
+only what differs from another file of its folder::
 
     title = "one line for people"
     extends = "megatron"
@@ -24,17 +22,23 @@ from __future__ import annotations
 
 import math
 import re
-import typing
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
-from functools import cache
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from perfmodel.base.errors import PerfModelError, did_you_mean
-from perfmodel.base.files import read_toml
+from perfmodel.base.fields import Field, facts_of
+from perfmodel.base.files import chain_of_files, check_header, read_toml
 
-HEADER = ("title", "extends", "rank", "source", "when")
+HEADER_KINDS = (
+    ("title", str, "a text"),
+    ("extends", str, "the name of a file"),
+    ("rank", int, "a whole number"),
+    ("source", dict, "a table of texts"),
+    ("when", list, "tables, [[when]]"),
+)
+HEADER = tuple(key for key, _, _ in HEADER_KINDS)
 """Keys that describe a file: a line for people, the file that it refines, its place in lists
 (those without follow by name), where its values are from, and what holds for some runs only."""
 
@@ -132,131 +136,6 @@ class Record(NamedTuple):
     when: tuple[When, ...] = ()
 
 
-def fact(
-    meaning: str,
-    unit: str = "",
-    *,
-    minimum: float = 0.0,
-    positive: bool = False,
-    choices: tuple[str, ...] = (),
-    several: bool = False,
-    shape: tuple[int, ...] = (),
-    default: Any = MISSING,
-) -> Any:
-    """Declare one fact of a dataclass.
-
-    Parameters
-    ----------
-    meaning : str
-        For documentation and messages.
-    unit : str
-        SI unit; empty for texts, flags and pure numbers.
-    minimum : float
-        Smallest number allowed.
-    positive : bool
-        Whether numbers must exceed zero.
-    choices : tuple of str
-        Texts allowed; empty for any.
-    several : bool
-        Whether a text may have several of the choices, a space between them.
-    shape : tuple of int
-        Of tuples and tuples in tuples; 0 for any length.
-    default : optional
-        Where files are silent; without it they must speak.
-    """
-    limits = dict(unit=unit, minimum=minimum, positive=positive, choices=choices, shape=shape)
-    return field(default=default, metadata={"meaning": meaning, "several": several, **limits})
-
-
-@dataclass(frozen=True)
-class Fact:
-    """One declared fact: what `fact` was given, with the kind of a single value.
-
-    Attributes
-    ----------
-    kind : type
-        bool, int, float or str.
-    depth : int
-        0 for a single value, 1 for a tuple of them, 2 for a tuple of rows, …
-    """
-
-    meaning: str
-    unit: str
-    minimum: float
-    positive: bool
-    choices: tuple[str, ...]
-    several: bool
-    shape: tuple[int, ...]
-    required: bool
-    kind: type
-    depth: int
-
-    def convert(self, value: Any, level: int = 0) -> Any:
-        """Return a value in its kind; ValueError where it is another or beyond the limits."""
-        if level < self.depth:
-            length = self.shape[level] if level < len(self.shape) else 0
-            if not isinstance(value, list | tuple) or (length and len(value) != length):
-                raise ValueError
-            items = tuple(self.convert(item, level + 1) for item in value)
-            if level + 1 < self.depth and len({len(item) for item in items}) > 1:
-                raise ValueError
-            return items
-        if self.kind in (bool, str):
-            if not isinstance(value, self.kind) or (self.choices and self._unknown(value)):
-                raise ValueError
-            return value
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError
-        whole = self.kind is float or value == int(value) if math.isfinite(value) else False
-        if not whole or value < self.minimum or (self.positive and value <= 0.0):
-            raise ValueError
-        return self.kind(value)
-
-    def _unknown(self, value: Any) -> list[Any]:
-        """Return what of a text is no choice."""
-        words = str(value).split() or [value] if self.several else [value]
-        return [word for word in words if word not in self.choices]
-
-    def hint(self, value: Any) -> str:
-        """Return the choices nearest to a wrong word among several, for messages."""
-        if not self.several or not isinstance(value, str):
-            return ""
-        return "".join(did_you_mean(word, self.choices) for word in self._unknown(value)[:1])
-
-    def expectation(self) -> str:
-        """Return what a right value looks like, for messages."""
-        if self.kind is bool:
-            single = "true or false"
-        elif self.kind is str:
-            which = "words of " if self.several else "one of "
-            single = which + ", ".join(self.choices) if self.choices else "a text"
-        else:
-            noun = "a whole number" if self.kind is int else "a finite number"
-            limit = "above 0" if self.positive else f"of at least {self.minimum:g}"
-            single = f"{noun} {limit}" + (f" [{self.unit}]" if self.unit else "")
-        sizes = " x ".join(str(size or "any") for size in self.shape)
-        shape = f" of shape {sizes}" if sizes else ""
-        nested = f"a list{' of lists' * (self.depth - 1)}{shape}, each entry "
-        return nested + single if self.depth else single
-
-
-@cache
-def facts_of(kind: type) -> dict[str, Fact]:
-    """Return the facts of a dataclass that files state: all but ``name``, which is the file's."""
-    hints = typing.get_type_hints(kind)
-    found = {}
-    for item in fields(kind):
-        hint, depth = hints[item.name], 0
-        if type(None) in typing.get_args(hint):  # | None: files may be silent
-            hint = typing.get_args(hint)[0]
-        while typing.get_origin(hint) is tuple:
-            hint, depth = typing.get_args(hint)[0], depth + 1
-        required = item.default is MISSING
-        found[item.name] = Fact(**item.metadata, required=required, kind=hint, depth=depth)
-    found.pop("name", None)
-    return found
-
-
 def read_folder(
     folder: Path, subjects: Mapping[str, type], error: Error, own: tuple[str, ...] = ()
 ) -> dict[str, Record]:
@@ -303,17 +182,7 @@ def read_folder(
 def _read(path: Path, error: Error) -> dict[str, Any]:
     """Read one file and check its header."""
     document = read_toml(path, error)
-    for key, kind, wanted in (
-        ("title", str, "a text"),
-        ("extends", str, "the name of a file"),
-        ("rank", int, "a whole number"),
-        ("source", dict, "a table of texts"),
-        ("when", list, "tables, [[when]]"),
-    ):
-        value = document.get(key, kind())
-        texts = kind is not dict or all(isinstance(text, str) for text in value.values())
-        if not isinstance(value, kind) or not texts:
-            raise error(f"{path.name}: '{key}' must be {wanted}, not {value!r}")
+    check_header(document, HEADER_KINDS, path.name, error)
     return document
 
 
@@ -325,7 +194,7 @@ class _Stated(NamedTuple):
     when: tuple[When, ...]
 
 
-def _when(file: str, entry: Any, known: Mapping[str, Fact], error: Error) -> When:
+def _when(file: str, entry: Any, known: Mapping[str, Field], error: Error) -> When:
     """Check one table of facts that hold for some runs only."""
     if not isinstance(entry, dict) or not isinstance(entry.get("source"), str):
         raise error(f"{file}: each [[when]] is a table with a 'source'")
@@ -390,16 +259,15 @@ def _stated(
 
 def _chain(name: str, documents: Mapping[str, dict[str, Any]], error: Error) -> list[str]:
     """Return the files that one is made of, the first ancestor first."""
-    chain = [name]
-    while parent := documents[chain[-1]].get("extends"):
-        if parent not in documents:
-            hint = did_you_mean(parent, documents)
-            raise error(f"{chain[-1]}.toml: 'extends' names the unknown file '{parent}'{hint}")
-        if parent in chain:
-            circle = " -> ".join([*chain, parent])
-            raise error(f"{name}.toml: 'extends' goes in a circle: {circle}")
-        chain.append(parent)
-    return chain[::-1]
+
+    def parent(file: str) -> str | None:
+        named: str | None = documents[file].get("extends") or None
+        if named is not None and named not in documents:
+            hint = did_you_mean(named, documents)
+            raise error(f"{file}.toml: 'extends' names the unknown file '{named}'{hint}")
+        return named
+
+    return chain_of_files(name, parent, f"{name}.toml", error)
 
 
 def _record(
@@ -430,7 +298,7 @@ def _record(
         for key, declared in facts_of(kind).items():
             if declared.required and key not in given:
                 dotted = _dotted(subject, key)
-                raise error(f"{name}.toml: '{dotted}' is missing: {declared.meaning}")
+                raise error(f"{name}.toml: '{dotted}' is missing: {declared.description}")
         named = {"name": name} if any(item.name == "name" for item in fields(kind)) else {}
         facts[subject] = kind(**named, **given)
     return Record(facts, source, title, tuple(w for file in chain for w in stated[file].when))

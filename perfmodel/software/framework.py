@@ -14,17 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import StrategyError, did_you_mean
+from perfmodel.base.fields import fact, facts_of
 from perfmodel.base.units import facts_html
-from perfmodel.software.facts import (
-    Run,
-    When,
-    fact,
-    facts_of,
-    read_folder,
-    release_key,
-    text_of,
-    with_changes,
-)
+from perfmodel.software.facts import Run, When, read_folder, release_key, text_of, with_changes
 from perfmodel.software.modules import WORDS
 
 FOLDER = Path(__file__).parent / "frameworks"
@@ -39,12 +31,13 @@ class Framework:
 
     def _repr_html_(self) -> str:
         facts = [
-            (f"{name}: {about.meaning}", getattr(self, name))
+            (f"{name}: {about.description}", getattr(self, name))
             for name, about in facts_of(Framework).items()
         ]
         return facts_html(f"framework {self.name}", facts)
 
-    name: str = fact("preset name")
+    name: str
+    """Of the preset, and what was changed of it."""
     flash_attention: bool = fact(
         "fused attention; otherwise two batched products with a softmax between them"
     )

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import HardwareError
-from perfmodel.software.facts import Record, fact, read_folder
+from perfmodel.base.fields import fact
+from perfmodel.software.facts import Record, read_folder
 
 Protocols = tuple[float, ...]
 LinkClasses = tuple[tuple[float, ...], ...]

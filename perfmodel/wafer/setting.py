@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -12,7 +13,16 @@ from perfmodel.base.errors import ModelError, StrategyError, did_you_mean
 from perfmodel.model.attention import AttentionSpec
 from perfmodel.model.layers import LayerSpec, MlpSpec
 from perfmodel.model.spec import ModelSpec
-from perfmodel.wafer.system import SharedBatch, WaferSystem, bucket_starts
+from perfmodel.wafer.system import (
+    Group,
+    NodeRanks,
+    WaferSystem,
+    bucket_sizes,
+    bucket_starts,
+    node_ranks,
+    shared_servers,
+    token_owners,
+)
 
 LM_HEAD = "lm_head"
 LARGEST_TOKENS = 2**24
@@ -22,8 +32,8 @@ LARGEST_CORES = 4096
 
 
 @dataclass(frozen=True)
-class CoreSetting(SharedBatch):
-    """One phase of a model on the cores of a wafer.
+class CoreSetting:
+    """One phase of a model on the cores of a wafer, and which node has what part of the batch.
 
     Attributes
     ----------
@@ -114,6 +124,63 @@ class CoreSetting(SharedBatch):
         starts = bucket_starts(len(self.model.layers), self.system.pipeline_parallel)
         stage = self.ranks.pipeline[node]
         return range(int(starts[stage]), int(starts[stage + 1]))
+
+    @cached_property
+    def ranks(self) -> NodeRanks:
+        """Ranks of all nodes."""
+        return node_ranks(self.system)
+
+    @cached_property
+    def starts(self) -> Integers:
+        """First sequence of each data-parallel cluster, and the end: shape (clusters + 1,)."""
+        return bucket_starts(self.batch, self.system.data_parallel)
+
+    @cached_property
+    def local_batch(self) -> Integers:
+        """Sequences whose attention a node computes: shape (nodes,)."""
+        return bucket_sizes(self.batch, self.system.data_parallel)[self.ranks.data]
+
+    @cached_property
+    def owners(self) -> Integers:
+        """Node of a stage that dispatches each sequence to experts: shape (batch,)."""
+        return token_owners(self.system, self.batch)
+
+    @cached_property
+    def own_batch(self) -> Integers:
+        """Sequences that a node dispatches: shape (nodes,)."""
+        counts = np.bincount(self.owners, minlength=self.system.stage_nodes)
+        return np.tile(counts, self.system.pipeline_parallel)
+
+    @cached_property
+    def shared_nodes(self) -> Integers:
+        """Node of the shared experts that each sequence visits: shape (batch,)."""
+        return shared_servers(self.system, self.batch)
+
+    def groups(self, axis: str) -> Group:
+        """Return first node, stride and size of each node's group.
+
+        Parameters
+        ----------
+        axis : {"tensor", "sequence", "cluster", "data", "stage", "ffn_tensor", "pipeline"}
+        """
+        system, ranks, node = self.system, self.ranks, np.arange(self.system.nodes)
+        t, c, p = system.tensor_parallel, system.cluster_nodes, system.stage_nodes
+        first, stride, size = {
+            "tensor": (node - ranks.tensor, 1, t),
+            "sequence": (node - ranks.sequence * t, t, system.sequence_parallel),
+            "cluster": (node // c * c, 1, c),
+            "data": (node - ranks.data * c, c, system.data_parallel),
+            "stage": (node // p * p, 1, p),
+            "ffn_tensor": (node - ranks.ffn_tensor, 1, system.ffn_tensor_parallel),
+            "pipeline": (node % p, p, system.pipeline_parallel),
+        }[axis]
+        count = np.ones(node.size, np.int64)
+        return first, count * stride, count * size
+
+    def group(self, node: int, axis: str) -> tuple[int, ...]:
+        """Return the nodes that share a collective over an axis with a node."""
+        first, stride, size = (int(part[node]) for part in self.groups(axis))
+        return tuple(range(first, first + stride * size, stride))
 
 
 def check_layer(name: str, layer: LayerSpec) -> None:

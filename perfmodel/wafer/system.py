@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from math import isqrt, prod
 from typing import NamedTuple
 
@@ -302,74 +301,6 @@ def expert_ranks(system: WaferSystem, experts: int) -> Integers:
     return np.repeat(
         np.arange(system.expert_parallel), bucket_sizes(experts, system.expert_parallel)
     )
-
-
-class SharedBatch:
-    """Which node has what part of a batch: a base of what has a `system` and a `batch`.
-
-    Both wafer generators ask it, ours (`perfmodel.wafer.setting`) and the twin of another
-    (`perfmodel.wafer.twin.setting`).
-    """
-
-    system: WaferSystem
-    batch: int
-
-    @cached_property
-    def ranks(self) -> NodeRanks:
-        """Ranks of all nodes."""
-        return node_ranks(self.system)
-
-    @cached_property
-    def starts(self) -> Integers:
-        """First sequence of each data-parallel cluster, and the end: shape (clusters + 1,)."""
-        return bucket_starts(self.batch, self.system.data_parallel)
-
-    @cached_property
-    def local_batch(self) -> Integers:
-        """Sequences whose attention a node computes: shape (nodes,)."""
-        return bucket_sizes(self.batch, self.system.data_parallel)[self.ranks.data]
-
-    @cached_property
-    def owners(self) -> Integers:
-        """Node of a stage that dispatches each sequence to experts: shape (batch,)."""
-        return token_owners(self.system, self.batch)
-
-    @cached_property
-    def own_batch(self) -> Integers:
-        """Sequences that a node dispatches: shape (nodes,)."""
-        counts = np.bincount(self.owners, minlength=self.system.stage_nodes)
-        return np.tile(counts, self.system.pipeline_parallel)
-
-    @cached_property
-    def shared_nodes(self) -> Integers:
-        """Node of the shared experts that each sequence visits: shape (batch,)."""
-        return shared_servers(self.system, self.batch)
-
-    def groups(self, axis: str) -> Group:
-        """Return first node, stride and size of each node's group.
-
-        Parameters
-        ----------
-        axis : {"tensor", "sequence", "cluster", "data", "stage", "ffn_tensor", "pipeline"}
-        """
-        system, ranks, node = self.system, self.ranks, np.arange(self.system.nodes)
-        t, c, p = system.tensor_parallel, system.cluster_nodes, system.stage_nodes
-        first, stride, size = {
-            "tensor": (node - ranks.tensor, 1, t),
-            "sequence": (node - ranks.sequence * t, t, system.sequence_parallel),
-            "cluster": (node // c * c, 1, c),
-            "data": (node - ranks.data * c, c, system.data_parallel),
-            "stage": (node // p * p, 1, p),
-            "ffn_tensor": (node - ranks.ffn_tensor, 1, system.ffn_tensor_parallel),
-            "pipeline": (node % p, p, system.pipeline_parallel),
-        }[axis]
-        count = np.ones(node.size, np.int64)
-        return first, count * stride, count * size
-
-    def group(self, node: int, axis: str) -> tuple[int, ...]:
-        """Return the nodes that share a collective over an axis with a node."""
-        first, stride, size = (int(part[node]) for part in self.groups(axis))
-        return tuple(range(first, first + stride * size, stride))
 
 
 # Where the cores of a wafer stand: nodes on a grid, each a grid of cores.

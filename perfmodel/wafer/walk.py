@@ -47,6 +47,16 @@ class AttentionShape(NamedTuple):
     read: int
 
     @property
+    def group(self) -> int:
+        """Heads that share keys."""
+        return self.heads // self.key_heads
+
+    @property
+    def shared_values(self) -> bool:
+        """Whether values are a part of the keys."""
+        return self.word == ABSORBED
+
+    @property
     def width(self) -> int:
         """Multiply-adds of a pair of query and key in a head."""
         return self.depth + self.values

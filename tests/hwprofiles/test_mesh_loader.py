@@ -51,7 +51,7 @@ def test_the_page_names_every_key_constant_and_mesh() -> None:
     text = (DOCS / "hardware.md").read_text()
     for key, field in {**MESH, **CONSTANTS}.items():
         unit = field.unit or "–"
-        assert f"| `{key}` | {field.kind} | {unit} | {field.meaning} |" in text, key
+        assert f"| `{key}` | {field.kind} | {unit} | {field.description} |" in text, key
     for name in list_meshes():
         mesh = load_mesh(name)
         others = ", ".join(f"`{alias}`" for alias in mesh.aliases)

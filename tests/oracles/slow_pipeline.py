@@ -6,6 +6,7 @@ kernels: no links, no sequence, no blocks of cases.
 
 from __future__ import annotations
 
+import functools
 import re
 
 KINDS = "FBIW"
@@ -13,6 +14,13 @@ KINDS = "FBIW"
 
 class Deadlock(Exception):
     """No rank can go on."""
+
+
+@functools.cache
+def split(name):
+    """Return stage, kind and micro-batch of an action."""
+    stage, kind, micro_batch = re.fullmatch(r"(\d+)([FBIW])(\d+)", name).groups()
+    return int(stage), KINDS.index(kind), micro_batch
 
 
 def run(rows, rank_of, copies, work, send, together, sender, receiver):
@@ -26,10 +34,7 @@ def run(rows, rank_of, copies, work, send, together, sender, receiver):
     kept = [0.0] * len(rows)
     at = [0] * len(rows)
 
-    def split(name):
-        stage, kind, micro_batch = re.fullmatch(r"(\d+)([FBIW])(\d+)", name).groups()
-        return int(stage), KINDS.index(kind), micro_batch
-
+    @functools.cache
     def neighbour(name):
         """The actions of which one makes what an action needs from another stage."""
         stage, kind, micro_batch = split(name)
@@ -40,8 +45,10 @@ def run(rows, rank_of, copies, work, send, together, sender, receiver):
         return []
 
     def waits(name):
-        return bool(neighbour(name)) and not any(one in ended for one in neighbour(name))
+        made_by = neighbour(name)
+        return bool(made_by) and not any(one in ended for one in made_by)
 
+    @functools.cache
     def consumed_elsewhere(name):
         stage, kind, _ = split(name)
         other = {0: stage + 1, 1: stage - 1, 2: stage - 1}.get(kind)

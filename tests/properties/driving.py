@@ -66,6 +66,7 @@ from perfmodel.wafer.twin.core_pieces import (
     multicast_piece,
     product_pieces,
 )
+from perfmodel.wafer.walk import ABSORBED, AttentionShape
 from perfmodel.workloads.formats.astra_text_machine import INTER_DIMENSION, INTRA_DIMENSION
 from perfmodel.workloads.schedules.schedule import operation_loads, schedule
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
@@ -552,7 +553,8 @@ def core_programs(random: np.random.Generator) -> None:
     for _ in range(2):
         sequences, keys, heads = sizes(random, 2, 40, 3).tolist()
         source = even_layout(sequences, heads * 24, grid)
-        size = AttentionSizes(sequences, 1, keys, heads, 1, 24, 16, True, 24)
+        shape = AttentionShape(ABSORBED, heads, 1, 24, 16, 24, 24)
+        size = AttentionSizes(shape, sequences, 1, keys)
         made, layout = decode_attention((Part(source, 0, 24, 24),), (), size, grid, True)
         bytes_times_links(made, WaferSystem(core_grid=grid))
         shape = (1, sequences, heads * 16, keys)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from perfmodel.base.errors import StrategyError
+from perfmodel.base.fields import facts_of
 from perfmodel.software.engine import ENGINES, SOURCES, load_engine, release_key
-from perfmodel.software.facts import facts_of
 
 
 def test_a_release_is_the_newest_that_is_no_newer_than_asked() -> None:

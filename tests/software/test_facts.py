@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from perfmodel.base.errors import HardwareError
-from perfmodel.software.facts import Record, fact, facts_of, read_folder
+from perfmodel.base.fields import fact, facts_of
+from perfmodel.software.facts import Record, read_folder
 
 
 @dataclass(frozen=True)
 class Loop:
     """A subject with every kind of value."""
 
-    name: str = fact("what it is called")
+    name: str
     style: str = fact("how it walks", choices=("rows", "columns"))
     stages: float = fact("steps under way", positive=True)
     depth: int = fact("levels", minimum=1)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from perfmodel.base.fields import facts_of
 from perfmodel.base.precisions import OPERAND_BYTES
 from perfmodel.kernels.attention.device import AttentionDevice, PortableKernel, SerialKernel
-from perfmodel.software.facts import facts_of
 from perfmodel.software.library import (
     FOLDER,
     SUBJECTS,

@@ -27,6 +27,7 @@ from perfmodel.wafer.cores.instructions import (
 )
 from perfmodel.wafer.cores.layout import Layout, along_snake, overlaps, transfers
 from perfmodel.wafer.system import Grid, bucket_starts
+from perfmodel.wafer.walk import AttentionShape
 
 KEY_CHUNK = 512
 """Keys at a time, as in the generator's ``tiling.json`` (MLAKV, MHAKV)."""
@@ -63,16 +64,9 @@ class AttentionSizes:
 
     Attributes
     ----------
+    shape : AttentionShape
     sequences, queries, keys : int
         Queries of a sequence, and keys of it on this node.
-    heads, key_heads : int
-        Of this node; ``key_heads`` divides ``heads``.
-    depth, values : int
-        Elements of a query and key, and of a value, per head.
-    shared_values : bool
-        Whether values are a part of the keys, as in absorbed latent attention.
-    stored : int
-        Elements that a token adds to the cache of this node, keys and values of all its heads.
     first_key : int
         Of a prompt: which key of the sequence this node's first is. Queries see no later keys.
     window : int
@@ -83,25 +77,15 @@ class AttentionSizes:
         Of an element [B].
     """
 
+    shape: AttentionShape
     sequences: int
     queries: int
     keys: int
-    heads: int
-    key_heads: int
-    depth: int
-    values: int
-    shared_values: bool
-    stored: int
     first_key: int = 0
     window: int = 0
     chunked: bool = False
     activation_bytes: float = 2.0
     cache_bytes: float = 2.0
-
-    @property
-    def group(self) -> int:
-        """Heads that share keys."""
-        return self.heads // self.key_heads
 
     def seen(self) -> tuple[Integers, Integers]:
         """Return the first key on this node that each query of a prompt sees, and the end."""
@@ -186,7 +170,10 @@ def _all(cores: int) -> list[Integers]:
 def _sizes(size: AttentionSizes, stored_in_cache: bool) -> tuple[float, float]:
     """Bytes of a key and of a value of one head, as they are read [B]."""
     element = size.cache_bytes if stored_in_cache else size.activation_bytes
-    return size.depth * element, 0.0 if size.shared_values else size.values * element
+    return (
+        size.shape.depth * element,
+        0.0 if size.shape.shared_values else size.shape.values * element,
+    )
 
 
 @functools.lru_cache(maxsize=512)
@@ -216,11 +203,11 @@ def decode_attention(
         Whether all keys are on this node; otherwise results go with their statistics.
     """
     cores = grid[0] * grid[1]
-    shares = Shares.of(size.key_heads, grid)
+    shares = Shares.of(size.shape.key_heads, grid)
     count, parts = shares.cores.shape
-    if size.sequences * size.heads > MOST_LINES:
+    if size.sequences * size.shape.heads > MOST_LINES:
         raise StrategyError(
-            f"key 'batch': {size.sequences} sequences of {size.heads} heads on a node exceed "
+            f"key 'batch': {size.sequences} sequences of {size.shape.heads} heads on a node exceed "
             f"{MOST_LINES}"
         )
     total = size.sequences * size.keys
@@ -232,7 +219,7 @@ def decode_attention(
     members = np.bincount(sequence, minlength=size.sequences)
 
     ranges = np.column_stack((share, sequence * size.queries, (sequence + 1) * size.queries))
-    moved = _brought(queries, ranges, shares, size.group, size.activation_bytes)
+    moved = _brought(queries, ranges, shares, size.shape.group, size.activation_bytes)
     stored = np.zeros(cores, np.int64)
     if added:
         # Who has a sequence's last key gets its new ones.
@@ -244,17 +231,25 @@ def decode_attention(
     keeps = np.flatnonzero(stored)
     result.append(build(WRITE, keeps, (keeps, stored[keeps])))
 
-    rows = size.queries * size.group
+    rows = size.queries * size.shape.group
     split = members[sequence] > 1
-    width = size.values + STATISTICS * (split | (not whole))
+    width = size.shape.values + STATISTICS * (split | (not whole))
     key, value = _sizes(size, True)
     written = np.ceil(rows * width * size.activation_bytes)
-    read = np.ceil(rows * size.depth * size.activation_bytes)
-    facts = [shares.heads, rows, size.depth, ends - starts, size.values, read, np.ceil(key)]
+    read = np.ceil(rows * size.shape.depth * size.activation_bytes)
+    facts = [
+        shares.heads,
+        rows,
+        size.shape.depth,
+        ends - starts,
+        size.shape.values,
+        read,
+        np.ceil(key),
+    ]
     facts += [np.ceil(value), written, ~split & whole]
     result += [_tasks([shares.cores[share, place], *facts]) for place in range(parts)]
-    banks = np.empty((size.sequences, size.heads), np.int64)
-    per_part = shares.heads * size.group
+    banks = np.empty((size.sequences, size.shape.heads), np.int64)
+    per_part = shares.heads * size.shape.group
     first = np.cumsum(members) - members
     sums = []
     for place in range(parts):
@@ -269,7 +264,7 @@ def decode_attention(
         result += [barrier("partial results", np.arange(cores)), *sums]
     layout = Layout(
         np.arange(size.sequences + 1) * size.queries,
-        np.arange(size.heads + 1) * size.values,
+        np.arange(size.shape.heads + 1) * size.shape.values,
         banks,
     )
     return joined(result), layout
@@ -287,7 +282,7 @@ def _shared_sums(
     """Sum each sequence that lies on several cores; say in `banks` who has which heads then."""
     copies: list[tuple[int, int, int]] = []
     sums: list[tuple[int, int, int]] = []
-    row_bytes = size.queries * (size.values + STATISTICS) * size.activation_bytes
+    row_bytes = size.queries * (size.shape.values + STATISTICS) * size.activation_bytes
     for sequence in np.flatnonzero(members > 1):
         team = holder[first[sequence] : first[sequence] + members[sequence]]
         begin = bucket_starts(heads, len(team))
@@ -315,12 +310,12 @@ def _shared_sums(
         if step:
             # The larger of both maxima; both scaled to it; their sum.
             result.append(build(ADD, here, (high, STATISTICS), back=1))
-            result.append(build(ADD, here, (high, size.values), back=1))
-            result.append(build(ADD, here, (high, size.values), back=2))
-            result.append(build(ADD, here, (high, size.values + 1), back=2))
-    kept = size.values if whole else size.values + STATISTICS
+            result.append(build(ADD, here, (high, size.shape.values), back=1))
+            result.append(build(ADD, here, (high, size.shape.values), back=2))
+            result.append(build(ADD, here, (high, size.shape.values + 1), back=2))
+    kept = size.shape.values if whole else size.shape.values + STATISTICS
     if whole:
-        result.append(build(ADD, core, (rows, size.values), back=1))
+        result.append(build(ADD, core, (rows, size.shape.values), back=1))
     written = np.ceil(rows * kept * size.activation_bytes).astype(np.int64)
     result.append(build(WRITE, core, (core, written), back=1))
     return build(COPY, source, (source, to, moved)), result
@@ -352,7 +347,7 @@ def prompt_attention(
         Whether all keys are on this node; otherwise results go with their statistics.
     """
     cores = grid[0] * grid[1]
-    shares = Shares.of(size.key_heads, grid)
+    shares = Shares.of(size.shape.key_heads, grid)
     count, parts = shares.cores.shape
     low, high = size.seen()
     before = np.concatenate(([0], np.cumsum(high - low)))
@@ -380,13 +375,13 @@ def prompt_attention(
     ranges = np.column_stack((share[last], top + begin[new], top + (begin + visible)[last]))
     moved = _brought(keys, ranges, shares, 1, size.activation_bytes)
     own = np.column_stack((np.arange(count), bounds[:-1], bounds[1:]))
-    moved += _brought(queries, own, shares, size.group, size.activation_bytes)
+    moved += _brought(queries, own, shares, size.shape.group, size.activation_bytes)
     result = [transfers(moved, _all(cores)), barrier("queries", np.arange(cores))]
 
-    rows = (ends - starts) * size.group
-    width = size.values + STATISTICS * (not whole)
+    rows = (ends - starts) * size.shape.group
+    width = size.shape.values + STATISTICS * (not whole)
     key, value = _sizes(size, False)
-    per_token = size.stored * size.cache_bytes / parts
+    per_token = size.shape.stored * size.cache_bytes / parts
     held = np.clip(bounds[:, None], *_own_keys(size)).T if size.keys else np.zeros((1, 1))
     kept = np.diff(held.sum(axis=0)) if size.keys else np.zeros(count)
     written = np.ceil(kept * per_token).astype(np.int64)
@@ -401,10 +396,10 @@ def prompt_attention(
                     shares.cores[share, place][busy],
                     shares.heads,
                     rows[busy],
-                    size.depth,
+                    size.shape.depth,
                     visible[busy],
-                    size.values,
-                    np.ceil(rows * size.depth * size.activation_bytes)[busy],
+                    size.shape.values,
+                    np.ceil(rows * size.shape.depth * size.activation_bytes)[busy],
                     np.int64(np.ceil(key)),
                     np.int64(np.ceil(value)),
                     np.ceil(rows * width * size.activation_bytes)[busy],
@@ -412,7 +407,7 @@ def prompt_attention(
                 ]
             )
         )
-    per_part = shares.heads * size.group * size.values
+    per_part = shares.heads * size.shape.group * size.shape.values
     layout = Layout(bounds, np.arange(parts + 1) * per_part, shares.cores)
     return joined(result), layout
 

@@ -8,7 +8,6 @@ that its cores were given before it, and all that they are given after it wait f
 
 from __future__ import annotations
 
-import functools
 import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -208,16 +207,6 @@ def core_totals(instructions: Instructions) -> CoreTotals:
     return CoreTotals(counts, moved, int(macs.sum()), int(by_core.max()), cores)
 
 
-@functools.cache
-def bank_places(system: WaferSystem) -> tuple[Integers, Integers]:
-    """Return row and column of every core of a wafer, and of the bank beside it.
-
-    Nodes lie row by row on the node grid, cores row by row in a node.
-    """
-    rows, columns = np.divmod(core_places(system), mesh_sides(system)[1])
-    return rows, columns
-
-
 def bytes_times_links(instructions: Instructions, system: WaferSystem) -> int:
     """Return the bytes that instructions put on links of the mesh, each link on the way counted.
 
@@ -231,29 +220,23 @@ def bytes_times_links(instructions: Instructions, system: WaferSystem) -> int:
     system : WaferSystem
     """
     lines, arguments, destinations = instructions
-    rows, columns = bank_places(system)
-    opcode = lines[:, OPCODE]
-    total = 0
-    for code, place in ((READ, 1), (WRITE, 1), (COPY, 2)):
-        some = opcode == code
-        source = arguments[some, 0]
-        other = lines[some, CORE] if code != COPY else arguments[some, 1]
-        hops = abs(rows[source] - rows[other]) + abs(columns[source] - columns[other])
-        total += int((hops * arguments[some, place]).sum())
+    opcode, core, first = lines[:, OPCODE], lines[:, CORE], arguments[:, 0]
+    flows = []
+    for code, target, at in ((READ, core, 1), (WRITE, core, 1), (COPY, arguments[:, 1], 2)):
+        some = (opcode == code) & (first != target)
+        alone = np.full(np.count_nonzero(some), -1)
+        flows.append((first[some], target[some], arguments[some, at], alone))
     cast = np.flatnonzero(opcode == MULTICAST)
-    if cast.size:
-        counts = arguments[cast, 3]
-        starts = np.concatenate(([0], np.cumsum(counts)))
-        places = np.repeat(arguments[cast, 2] - starts[:-1], counts) + np.arange(starts[-1])
-        with kernel_work(instructions=int(counts.sum())):
-            from perfmodel.kernels.wafer import tiles
+    counts = arguments[cast, 3]
+    tree = np.repeat(np.arange(cast.size), counts)
+    within = np.arange(tree.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    sent = arguments[cast][tree]
+    flows.append((sent[:, 0], destinations[sent[:, 2] + within], sent[:, 1], tree))
+    source, to, size, trees = (np.concatenate(parts) for parts in zip(*flows, strict=True))
+    places = core_places(system)
+    with kernel_work(mesh_flows=source.size):
+        from perfmodel.kernels.wafer.routes import flow_loads
 
-            links = tiles.tree_links(
-                np.ascontiguousarray(arguments[cast, 0]),
-                starts,
-                np.ascontiguousarray(destinations[places]),
-                rows,
-                columns,
-            )
-        total += int((links * arguments[cast, 1]).sum())
-    return total
+        sides = mesh_sides(system)
+        found = flow_loads(*sides, places[source], places[to], size.astype(float), trees)
+    return int(found[2])

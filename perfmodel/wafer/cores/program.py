@@ -160,15 +160,10 @@ class Node(Walk[Layout]):
     ) -> AttentionSizes:
         prompt = self.setting.phase == "prefill"
         return AttentionSizes(
-            sequences=self.sequences,
-            queries=self.setting.length,
-            keys=keys,
-            heads=shape.heads,
-            key_heads=shape.key_heads,
-            depth=shape.depth,
-            values=shape.values,
-            shared_values=shape.word == ABSORBED,
-            stored=shape.stored,
+            shape,
+            self.sequences,
+            self.setting.length,
+            keys,
             first_key=first_key,
             window=spec.window if prompt else 0,
             chunked=prompt and spec.kind == "chunked",
@@ -358,7 +353,7 @@ def _widened(layout: Layout, values: int) -> Layout:
     return Layout(layout.rows, layout.columns // values * (values + STATISTICS), layout.banks)
 
 
-def node_operations(
+def core_operations(
     setting: CoreSetting,
     number: int,
     step: int,

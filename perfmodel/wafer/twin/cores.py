@@ -448,11 +448,12 @@ class CoreMapping:
         group = step.row.group or ()
         return all_reduce_pieces(step.row.name, step.core_node, layout, following, group, step.node)
 
-    def _all_to_all(self, step: _Step) -> list[TracePiece]:
-        dims, sent, _ = step.shapes
+    def _copied(self, step: _Step) -> list[TracePiece]:
+        dims, *several = step.shapes
+        graph = step.graph
+        sent = several[0] if several else dims[:1]  # rows to each node, or all to one
         pairs = []
-        group = step.row.group or ()
-        sides = zip(step.graph.inputs, step.graph.outputs, sent, group, strict=True)
+        sides = zip(graph.inputs, graph.outputs, sent, step.row.group or (), strict=True)
         for source, target, rows, node in sides:
             if rows:
                 layout = self._read(source, (rows, *dims[1:]))
@@ -460,14 +461,6 @@ class CoreMapping:
                 self._keep(target, received)
                 pairs.append((layout, received))
         return [copy_piece(step.row.name, step.core_node, pairs)]
-
-    def _unicast(self, step: _Step) -> list[TracePiece]:
-        (dims,) = step.shapes
-        layout = self._input(step, dims)
-        (node,) = step.row.group or ()
-        received = self._nodes[node].fresh(dims, layout.tile)
-        self._keep(step.graph.outputs[0], received)
-        return [copy_piece(step.row.name, step.core_node, [(layout, received)])]
 
     def _multicast(self, step: _Step) -> list[TracePiece]:
         (dims,) = step.shapes
@@ -494,8 +487,8 @@ _WORK: dict[str, Callable[[CoreMapping, _Step], list[TracePiece]]] = {
     "MLAAbsorbAttention": CoreMapping._attention,
     "Sum": CoreMapping._sum,
     "AllReduce": CoreMapping._all_reduce,
-    "AlltoAll": CoreMapping._all_to_all,
-    "Unicast": CoreMapping._unicast,
+    "AlltoAll": CoreMapping._copied,
+    "Unicast": CoreMapping._copied,
     "Multicast": CoreMapping._multicast,
 }
 _AXIS = re.compile(r"(?:^|-> )(-?\d+) ->")

@@ -54,7 +54,7 @@ from perfmodel.workloads.twins.astra.versions import (
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.hwprofiles.parts import Network
+    from perfmodel.hwprofiles.schema import Network
 
 # What a collective over one dimension is made of. On a switch, direct messages would all have the
 # whole port at once; in a full connection each has a link of its own.

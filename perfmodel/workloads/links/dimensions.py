@@ -15,7 +15,7 @@ from perfmodel.base.errors import HardwareError, did_you_mean
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.hwprofiles.parts import Network
+    from perfmodel.hwprofiles.schema import Network
 
 KINDS = ("ring", "fully-connected", "switch", "mesh", "torus", "fat-tree", "rail")
 MOST_AXES = 3

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from perfmodel.base.fields import facts_of
 from perfmodel.base.units import GIB
 from perfmodel.hwprofiles import list_hardware, list_meshes, load_hardware, load_mesh
 from perfmodel.software.engine import ENGINES, IDENTITY, Engine, load_engine
-from perfmodel.software.facts import facts_of
 from perfmodel.software.framework import FRAMEWORKS, OF_MEASURED_RUNS, TITLES, Framework
 from perfmodel.software.framework import IDENTITY as RELEASE
 from tests.cli.running import assert_one_line, document, run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from perfmodel.kernels.wafer import routes
 from perfmodel.kernels.wafer.routes import (
@@ -42,6 +43,30 @@ def test_way_back_and_nothing_to_send() -> None:
     assert loads[routes.WEST, 7] == 2
     assert loads[routes.NORTH, [6, 3]].tolist() == [2, 2]
     assert (hops, longest, passing.sum()) == (6, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("to", "links"),
+    [
+        ([0], 0),
+        ([8], 4),
+        ([2, 8], 4),
+        ([2, 6], 2 + 2),
+        ([1, 2, 5, 8, 3], 2 + 2 + 1),
+        ([7, 1], 1 + 2),
+    ],
+)
+def test_links_of_trees_on_three_by_three(to: list[int], links: int) -> None:
+    assert loads_of(3, 3, [(0, one, 1) for one in to], [0] * len(to))[2] == links
+
+
+def test_links_of_a_tree_are_no_more_than_of_single_ways() -> None:
+    random = np.random.default_rng(5)
+    for _ in range(20):
+        source, *targets = random.choice(48, 7, replace=False).tolist()
+        flows = [(source, one, 1) for one in targets]
+        tree, alone = loads_of(6, 8, flows, [0] * 6)[2], loads_of(6, 8, flows)
+        assert alone[3] <= tree <= alone[2]
 
 
 def test_a_tree_loads_a_link_once() -> None:

@@ -22,7 +22,7 @@ from perfmodel.wafer.cores.instructions import (
     Instructions,
 )
 from perfmodel.wafer.cores.products import CoreOperation
-from perfmodel.wafer.cores.program import node_operations
+from perfmodel.wafer.cores.program import core_operations
 from perfmodel.wafer.routing import core_routing
 from perfmodel.wafer.setting import CoreSetting, check_layers
 from perfmodel.wafer.system import WaferSystem
@@ -56,6 +56,11 @@ SETTINGS = {
                     expert_exchange="multicast"),
         "decode", 2, "decode3",
     ),
+    "idle cluster": (
+        "mixtral-8x7b",
+        WaferSystem(4, (2, 2), SMALL, data_parallel=2, tensor_parallel=2, expert_parallel=4),
+        "decode", 1, "decode0,lm_head",
+    ),
     "stages": (
         "llama-3-8b",
         WaferSystem(8, (2, 4), SMALL, tensor_parallel=2, sequence_parallel=2, pipeline_parallel=2,
@@ -83,7 +88,7 @@ def operations(name: str) -> dict[int, tuple[CoreOperation, ...]]:
     routes = Routes(made, core_routing(made, "two_level"))
     layers = check_layers(made, SETTINGS[name][4].split(","))
     return {
-        node: tuple(node_operations(made, node, 1, routes, layers))
+        node: tuple(core_operations(made, node, 1, routes, layers))
         for node in range(made.system.nodes)
     }
 

@@ -13,11 +13,12 @@ from perfmodel.wafer.cores.attention import (
 )
 from perfmodel.wafer.cores.instructions import COPY, CORE, GEMM, OPCODE, READ, WRITE, core_totals
 from perfmodel.wafer.cores.layout import even_layout
+from perfmodel.wafer.walk import ABSORBED, BY_HEADS, AttentionShape
 from tests.wafer.cores.examples import assert_sound
 
 GRID = (2, 3)
-GROUPED = AttentionSizes(5, 1, 100, 12, 3, 16, 16, False, stored=3 * 32)
-LATENT = AttentionSizes(5, 2, 77, 8, 1, 40, 32, True, stored=40)
+GROUPED = AttentionSizes(AttentionShape(BY_HEADS, 12, 3, 16, 16, 96, 96), 5, 1, 100)
+LATENT = AttentionSizes(AttentionShape(ABSORBED, 8, 1, 40, 32, 40, 40), 5, 2, 77)
 
 
 def parts(size: AttentionSizes, rows: int, heads: int, width: int) -> tuple[Part, ...]:
@@ -28,19 +29,21 @@ def parts(size: AttentionSizes, rows: int, heads: int, width: int) -> tuple[Part
 @pytest.mark.parametrize("whole", [True, False])
 def test_the_whole_context_is_read_once(size: AttentionSizes, whole: bool) -> None:
     rows = size.sequences * size.queries
-    queries = parts(size, rows, size.heads, size.depth)
+    queries = parts(size, rows, size.shape.heads, size.shape.depth)
     made, layout = decode_attention(queries, (), size, GRID, whole)
     assert_sound(made)
-    assert core_totals(made).macs == (rows * size.keys * size.heads * (size.depth + size.values))
+    assert core_totals(made).macs == (
+        rows * size.keys * size.shape.heads * (size.shape.depth + size.shape.values)
+    )
     code = made.lines[:, OPCODE]
-    cached = size.keys * size.sequences * size.key_heads
-    width = size.depth + (0 if size.shared_values else size.values)
+    cached = size.keys * size.sequences * size.shape.key_heads
+    width = size.shape.depth + (0 if size.shape.shared_values else size.shape.values)
     first = made.arguments[: np.flatnonzero(code == GEMM)[-1]]
     read = first[code[: len(first)] == READ, 1].sum()
     tasks = np.count_nonzero(code[:-1] == READ)
     assert read >= cached * width * 2
     assert tasks > 0
-    assert layout.shape == (rows, size.heads * size.values)
+    assert layout.shape == (rows, size.shape.heads * size.shape.values)
     gemm = code == GEMM
     work = np.zeros(6, np.int64)
     np.add.at(work, made.lines[gemm, CORE], made.arguments[gemm, :3].prod(axis=1))
@@ -48,7 +51,7 @@ def test_the_whole_context_is_read_once(size: AttentionSizes, whole: bool) -> No
 
 
 def test_a_long_context_is_summed_by_all_that_hold_it() -> None:
-    size = AttentionSizes(1, 1, 6000, 12, 1, 16, 16, True, stored=16)
+    size = AttentionSizes(AttentionShape(ABSORBED, 12, 1, 16, 16, 16, 16), 1, 1, 6000)
     made, layout = decode_attention(parts(size, 1, 12, 16), (), size, GRID, True)
     # Every core sums two heads of twelve, for which five others send their parts.
     assert layout.elements(6).tolist() == [32] * 6
@@ -68,6 +71,10 @@ def test_new_keys_are_written_where_the_last_ones_lie() -> None:
     assert core_totals(halved).moved[WRITE] - core_totals(plain).moved[WRITE] == 10 * 40
 
 
+def prompt(heads: int) -> AttentionShape:
+    return AttentionShape(BY_HEADS, heads, heads, 16, 8, heads * 24, heads * 24)
+
+
 def causal(size: AttentionSizes) -> int:
     """Multiply-adds of the keys that each query sees, key by key."""
     own = range(size.first_key, size.first_key + size.keys)
@@ -78,14 +85,12 @@ def causal(size: AttentionSizes) -> int:
             if size.chunked:
                 near = query // size.window == key // size.window
             seen += key <= query and near
-    return size.sequences * seen * size.heads * (size.depth + size.values)
+    return size.sequences * seen * size.shape.heads * (size.shape.depth + size.shape.values)
 
 
 @pytest.mark.parametrize("chunked", [False, True])
 def test_windows_of_prompts(chunked: bool) -> None:
-    size = AttentionSizes(
-        2, 300, 300, 5, 5, 16, 8, False, stored=5 * 24, window=100, chunked=chunked
-    )
+    size = AttentionSizes(prompt(5), 2, 300, 300, window=100, chunked=chunked)
     low, high = size.seen()
     assert size.sequences * (high - low).sum() * 5 * 24 == causal(size)
     keys = (*parts(size, 600, 5, 16), *parts(size, 600, 5, 8))
@@ -98,7 +103,7 @@ def test_windows_of_prompts(chunked: bool) -> None:
 
 @pytest.mark.parametrize("first", [0, 150])
 def test_prompts_see_no_later_keys(first: int) -> None:
-    size = AttentionSizes(2, 300, 300 - first, 6, 6, 16, 8, False, stored=6 * 24, first_key=first)
+    size = AttentionSizes(prompt(6), 2, 300, 300 - first, first_key=first)
     keys = (*parts(size, 600, 6, 16), *parts(size, 600, 6, 8))
     made, layout = prompt_attention(parts(size, 600, 6, 16), keys, size, GRID, first == 0)
     assert_sound(made)
@@ -114,11 +119,11 @@ def test_prompts_see_no_later_keys(first: int) -> None:
 
 
 def test_prompts_store_all_keys() -> None:
-    size = AttentionSizes(2, 300, 150, 6, 6, 16, 8, False, stored=6 * 24, first_key=150)
+    size = AttentionSizes(prompt(6), 2, 300, 150, first_key=150)
     keys = (*parts(size, 600, 6, 16), *parts(size, 600, 6, 8))
     made = [
         prompt_attention(parts(size, 600, 6, 16), keys, one, GRID, False)[0]
-        for one in (size, dataclasses.replace(size, stored=0))
+        for one in (size, dataclasses.replace(size, shape=size.shape._replace(stored=0)))
     ]
     written = [core_totals(one).moved[WRITE] for one in made]
     assert written[0] - written[1] == 2 * 150 * 6 * 24 * 2

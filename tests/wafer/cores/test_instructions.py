@@ -10,7 +10,6 @@ from perfmodel.wafer.cores.instructions import (
     COPY,
     GEMM,
     READ,
-    bank_places,
     build,
     bytes_times_links,
     core_totals,
@@ -56,14 +55,6 @@ def test_nothing_joined_is_nothing():
 
 
 SYSTEM = WaferSystem(4, (2, 2), (2, 3), data_parallel=4, expert_parallel=4)
-
-
-def test_nodes_lie_row_by_row() -> None:
-    rows, columns = bank_places(SYSTEM)
-    assert (rows[0], columns[0]) == (0, 0)
-    assert (rows[6], columns[6]) == (0, 3)
-    assert (rows[23], columns[23]) == (3, 5)
-    assert len(set(zip(rows.tolist(), columns.tolist(), strict=True))) == 24
 
 
 def test_totals_and_links() -> None:

@@ -16,7 +16,7 @@ from perfmodel.wafer.generator_files import GraphNode
 from perfmodel.wafer.system import WaferSystem
 from perfmodel.wafer.twin.cores import CoreMapping, mapping_order
 from perfmodel.wafer.twin.routing import GeneratorRouting
-from perfmodel.wafer.twin.tree import iteration_rows
+from perfmodel.wafer.twin.run import iteration_rows
 from tests.data import WAFER, needed
 from tests.wafer.twin.examples import ITERATIONS, routed
 from tests.wafer.twin.examples import iteration as iteration_of

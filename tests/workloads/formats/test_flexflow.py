@@ -118,18 +118,11 @@ def test_published_graphs_have_all_nodes_and_edges(name):
 
 
 def computation(node, device, milliseconds):
-    return (
-        f'node{node} [label="{{device_id={device}|N_{node}|Forward|COMP_NODE|'
-        f'simulated_run_time={milliseconds}}}"];'
-    )
+    return COMPUTATION.format(node, device, f"N_{node}", milliseconds)
 
 
 def message(node, source, destination, size=4096):
-    return (
-        f'node{node} [label="{{device_id=77|Comm from A to B|Comm|COMM_SEND_RECV_NODE|'
-        f"src_device_id={source}|dst_device_id={destination}|comm_size={size}|"
-        'run_time=0.1}"];'
-    )
+    return MESSAGE.format(node, 77, source, destination, size)
 
 
 def graph_of(*statements):
@@ -335,7 +328,6 @@ def test_published_graphs_run_to_the_end(name):
 
 @pytest.mark.parametrize("npu_frequency", [None, 1000.0])
 def test_a_time_beyond_all_numbers_is_refused_without_a_warning(npu_frequency):
-    label = "device_id=0|a|Forward|COMP_NODE|simulated_run_time=1e308"
-    graph = parse_flexflow(f'digraph taskgraph {{\n  node0 [label="{{{label}}}"];\n}}\n', "g")
+    graph = graph_of(computation(0, 0, "1e308"))
     with pytest.raises(FormatError, match=r"^node0 takes .* s; at most 1e\+09 s are run"):
         flexflow_traces(graph, npu_frequency)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from perfmodel.hwprofiles import Hardware
-from perfmodel.kernels.workloads.astra_text.machine import step
 from perfmodel.store.files import save_results
 from perfmodel.workloads.simulation.hardware_costs import HardwareCosts
 from perfmodel.workloads.simulation.result import (
@@ -31,6 +30,7 @@ from perfmodel.workloads.trace import (
 )
 from perfmodel.workloads.twins.astra.collective import uniform_system
 from perfmodel.workloads.twins.astra.costs import AstraCosts
+from tests.cli.workloads.test_simulate import step
 from tests.workloads.simulation.made import (
     ALL_REDUCE,
     ALL_TO_ALL,

@@ -419,7 +419,7 @@ def network_hardware(network: AstraNetwork, system: AstraSystem) -> Hardware:
         The roofline is on without a peak performance.
     """
     from perfmodel.hwprofiles import load_hardware
-    from perfmodel.hwprofiles.parts import Network, System
+    from perfmodel.hwprofiles.schema import Network, System
 
     check_roofline(system)
     levels = []
@@ -455,7 +455,7 @@ def network_hardware(network: AstraNetwork, system: AstraSystem) -> Hardware:
         name="network file",
         title="Network and system files of ASTRA-sim, priced as ideal hardware",
         device=device,
-        system=System(network.npus_count[0], tuple(levels)),
+        system=System(devices_per_node=network.npus_count[0], network=tuple(levels)),
         aliases=(),
         notes=(),
     )

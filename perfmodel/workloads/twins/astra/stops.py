@@ -59,12 +59,12 @@ def find_stops(
 
     Examples
     --------
-    >>> from perfmodel.workloads.convert.synthetic import repeated_collectives
+    >>> from perfmodel.workloads.convert.synthetic import chained_collectives
     >>> from perfmodel.workloads.formats.astra_machine import uniform_system
     >>> from perfmodel.workloads.twins.astra.versions import VERSIONS
     >>> network = AstraNetwork(("Ring",), (4,), (50.0,), (500.0,))
     >>> system = uniform_system(["ring"], endpoint_delay_nanoseconds=0)
-    >>> traces = repeated_collectives(4, "all_reduce", 2**20, 1)
+    >>> traces = chained_collectives(4, "all_reduce", 2**20, 1)
     >>> [stop.kind for stop in find_stops(traces, network, system, VERSIONS["main"])]
     ['aborts']
     """

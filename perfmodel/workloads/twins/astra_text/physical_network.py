@@ -44,7 +44,7 @@ from perfmodel.workloads.formats.astra_text_machine import NativeNetwork, Native
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.hwprofiles.parts import Network
+    from perfmodel.hwprofiles.schema import Network
 
 
 IDEAL = "astra-sanity"  # a profile of the family of ideal machines, whose network is replaced
@@ -203,7 +203,7 @@ def _steps(kind: str, dimensions: int) -> list[tuple[str, int]]:
 def views(network: NativeNetwork, system: NativeSystem) -> list[Hardware]:
     """Return a network as ideal machines: dimension by dimension, and with rings as tori."""
     from perfmodel.hwprofiles import load_hardware
-    from perfmodel.hwprofiles.parts import System
+    from perfmodel.hwprofiles.schema import System
 
     used = [d for d in range(network.dimensions) if network.npus_count[d] > 1] or [0]
     levels = [_level(network, system, dimension) for dimension in used]
@@ -217,7 +217,7 @@ def views(network: NativeNetwork, system: NativeSystem) -> list[Hardware]:
             base,
             name="network file",
             title="Network file of ASTRA-sim 1.0 as ideal hardware",
-            system=System(view[0].size, tuple(view)),
+            system=System(devices_per_node=view[0].size, network=tuple(view)),
             aliases=(),
             notes=(),
         )
@@ -227,7 +227,7 @@ def views(network: NativeNetwork, system: NativeSystem) -> list[Hardware]:
 
 def _level(network: NativeNetwork, system: NativeSystem, dimension: int) -> Network:
     """Return a dimension as a network level."""
-    from perfmodel.hwprofiles.parts import Network
+    from perfmodel.hwprofiles.schema import Network
 
     kind, members = network.topology[dimension], network.npus_count[dimension]
     links = max(network.links(dimension), 1)
