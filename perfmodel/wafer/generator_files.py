@@ -89,17 +89,7 @@ def read_systems(path: str | os.PathLike[str]) -> dict[str, WaferSystem]:
         The file cannot be read, has neither block, lacks a key or has another, or its degrees
         and grids contradict each other; names file, line and key.
     """
-    return parse_systems(read_text(path, "a system.json", LARGEST), str(path))
-
-
-def parse_systems(text: str, file: str = "system.json") -> dict[str, WaferSystem]:
-    """Read systems from text; `file` is what errors call it.
-
-    Raises
-    ------
-    FormatError
-        As of `read_systems`.
-    """
+    text, file = read_text(path, "a system.json", LARGEST), str(path)
     document = json_object(file, text, "'prefill' and 'decode'")
     for phase in document:
         if phase not in PHASES:
@@ -208,17 +198,7 @@ def read_tiling(path: str | os.PathLike[str]) -> Tiling:
     FormatError
         The file cannot be read or is no such file; names file, line and key.
     """
-    return parse_tiling(read_text(path, "a tiling.json", LARGEST), str(path))
-
-
-def parse_tiling(text: str, file: str = "tiling.json") -> Tiling:
-    """Read sizes of tiles from text; `file` is what errors call it.
-
-    Raises
-    ------
-    FormatError
-        As of `read_tiling`.
-    """
+    text, file = read_text(path, "a tiling.json", LARGEST), str(path)
     document = json_object(file, text, "'layers' and 'defaults'")
     for key in document:
         if key not in BLOCKS:
@@ -300,6 +280,10 @@ def shapes(dimensions: str) -> tuple[tuple[int, ...], ...]:
     )
 
 
+def _table_text(path: str | os.PathLike[str]) -> str:
+    return read_unpacked(path, LARGEST_TABLE).decode("utf-8-sig", errors="replace")
+
+
 def read_node_table(path: str | os.PathLike[str]) -> list[NodeOperation]:
     """Read a node's operations in the order in which they run.
 
@@ -313,19 +297,7 @@ def read_node_table(path: str | os.PathLike[str]) -> list[NodeOperation]:
     FormatError
         The file cannot be read or is no such table; names file and line.
     """
-    data = read_unpacked(path, LARGEST_TABLE)
-    return parse_node_table(data.decode("utf-8-sig", errors="replace"), str(path))
-
-
-def parse_node_table(text: str, file: str = "node table") -> list[NodeOperation]:
-    """Read a node's operations from text; `file` is what errors call it.
-
-    Raises
-    ------
-    FormatError
-        As of `read_node_table`.
-    """
-    lines = text.splitlines()
+    file, lines = str(path), _table_text(path).splitlines()
     if not lines or lines[0] != TABLE_HEADER:
         raise FormatError(
             f"{file}, line 1: no table of a node's operations: should be '{TABLE_HEADER}'"
@@ -397,19 +369,7 @@ def read_node_graph(path: str | os.PathLike[str]) -> list[GraphNode]:
     FormatError
         The file cannot be read or is no such graph; names file and line.
     """
-    data = read_unpacked(path, LARGEST_TABLE)
-    return parse_node_graph(data.decode("utf-8-sig", errors="replace"), str(path))
-
-
-def parse_node_graph(text: str, file: str = "node graph") -> list[GraphNode]:
-    """Read a node's graph from text; `file` is what errors call it.
-
-    Raises
-    ------
-    FormatError
-        As of `read_node_graph`.
-    """
-    lines = text.splitlines()
+    file, lines = str(path), _table_text(path).splitlines()
     if not lines or lines[0] != GRAPH_HEADER:
         raise FormatError(
             f"{file}, line 1: no graph of a node's operations: should be '{GRAPH_HEADER}'"

@@ -127,9 +127,11 @@ def place_groups(system: WaferSystem, sent: GroupBytes) -> Placement:
             cost = AxisCost(0.0, 0.0)
             for axis, volume in enumerate(volumes):
                 if degrees[axis] > 1 and volume:
-                    cost = cost.plus(_axis_cost(lines, axis, system.node_grid, volume))
+                    cost = cost.plus(
+                        _axis_cost(lines.of(axis), system.node_grid, volume, AXES[axis])
+                    )
             if sent.experts and system.stage_nodes > 1:
-                cost = cost.plus(_stage_cost(lines, degrees, system.node_grid, sent.experts))
+                cost = cost.plus(_stage_cost(lines.of(3), system.node_grid, sent.experts))
             if best is None or cost < best[0]:
                 best = cost, lines
     if best is None or not best[0] < given:
@@ -212,6 +214,10 @@ class _Lines(NamedTuple):
     column_parts: tuple[int, ...]
     column_strides: tuple[int, ...]
 
+    def of(self, axis: int) -> _Lines:
+        """Return those of one axis."""
+        return _Lines(*((part[axis],) for part in self))
+
 
 def _all_lines(grid: Grid, degrees: tuple[int, ...]) -> list[_Lines]:
     """List every way to spread the rows and the columns of a grid to axes of these degrees."""
@@ -290,31 +296,11 @@ def _places(lines: _Lines, volumes: tuple[float, ...], grid: Grid) -> Integers:
     return places
 
 
-def _axis_cost(lines: _Lines, axis: int, grid: Grid, volume: float) -> AxisCost:
-    return _counted_axis(
-        lines.row_parts[axis],
-        lines.row_strides[axis],
-        lines.column_parts[axis],
-        lines.column_strides[axis],
-        grid,
-        volume,
-        AXES[axis],
-    )
-
-
 @lru_cache(maxsize=4096)
-def _counted_axis(
-    row_parts: int,
-    row_stride: int,
-    column_parts: int,
-    column_stride: int,
-    grid: Grid,
-    volume: float,
-    axis: str,
-) -> AxisCost:
+def _axis_cost(line: _Lines, grid: Grid, volume: float, axis: str) -> AxisCost:
     """What all groups of an axis load: the first group, and as many more as cover the grid."""
-    lines = _Lines((row_parts,), (row_stride,), (column_parts,), (column_stride,))
-    first = _offsets(lines, 0, grid, ring=axis != "pipeline")
+    (row_parts,), (row_stride,), (column_parts,), (column_stride,) = line
+    first = _offsets(line, 0, grid, ring=axis != "pipeline")
     rows, columns = np.arange(grid[0]), np.arange(grid[1])
     begin_rows = rows[rows // max(row_stride, 1) % row_parts == 0]
     begin_columns = columns[columns // max(column_stride, 1) % column_parts == 0]
@@ -322,27 +308,10 @@ def _counted_axis(
     return _group_cost(begins[:, None] + first[None, :], grid, volume, axis)
 
 
-def _stage_cost(lines: _Lines, degrees: tuple[int, ...], grid: Grid, volume: float) -> AxisCost:
-    """What the exchange of experts loads: it depends on where stages stand alone."""
-    return _counted_stage(
-        lines.row_parts[3],
-        lines.row_strides[3],
-        lines.column_parts[3],
-        lines.column_strides[3],
-        grid,
-        volume,
-    )
-
-
 @lru_cache(maxsize=1024)
-def _counted_stage(
-    row_parts: int,
-    row_stride: int,
-    column_parts: int,
-    column_stride: int,
-    grid: Grid,
-    volume: float,
-) -> AxisCost:
+def _stage_cost(line: _Lines, grid: Grid, volume: float) -> AxisCost:
+    """What the exchange of experts loads: it depends on where stages stand alone."""
+    (row_parts,), (row_stride,), (column_parts,), (column_stride,) = line
     place = np.arange(prod(grid))
     rows, columns = np.divmod(place, grid[1])
     stage = (rows // max(row_stride, 1) % row_parts) * column_parts

@@ -1,8 +1,9 @@
-"""Systems of the wafer workload generator: the default example, round trips, wrong files."""
+"""Files of the wafer workload generator: the default example, round trips, wrong files."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -15,10 +16,6 @@ from perfmodel.wafer.generator_files import (
     NodeOperation,
     format_node_graph,
     format_node_table,
-    parse_node_graph,
-    parse_node_table,
-    parse_systems,
-    parse_tiling,
     read_node_graph,
     read_node_table,
     read_systems,
@@ -54,11 +51,23 @@ SMALL = WaferSystem(
 )
 
 
+@pytest.fixture(autouse=True)
+def _folder(tmp_path, monkeypatch):
+    """Run in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+
+def parsed(read, text, name="file"):
+    """What a reader has of a file with this text."""
+    Path(name).write_text(text, newline="")
+    return read(name)
+
+
 def wrong(**changes):
     """What reading says of a block with changes."""
     block = {key: value for key, value in (BLOCK | changes).items() if value is not None}
     with pytest.raises(FormatError) as raised:
-        parse_systems(json.dumps({"decode": block}, indent=1), "s.json")
+        parsed(read_systems, json.dumps({"decode": block}, indent=1), "s.json")
     return str(raised.value)
 
 
@@ -79,10 +88,10 @@ def test_default_example():
     assert systems["prefill"].tensor_parallel == 2
 
 
-def test_round_trip(tmp_path):
-    assert parse_systems(json.dumps({"decode": BLOCK})) == {"decode": SMALL}
-    (tmp_path / "system.json").write_text(system_text({"prefill": SMALL, "decode": SMALL}))
-    assert read_systems(tmp_path / "system.json") == {"prefill": SMALL, "decode": SMALL}
+def test_round_trip():
+    assert parsed(read_systems, json.dumps({"decode": BLOCK})) == {"decode": SMALL}
+    both = {"prefill": SMALL, "decode": SMALL}
+    assert parsed(read_systems, system_text(both)) == both
 
 
 def test_degrees_and_grids_are_named_as_the_file_does():
@@ -120,7 +129,7 @@ def test_wrong_keys():
 )
 def test_no_systems(text, said):
     with pytest.raises(FormatError, match=said):
-        parse_systems(text)
+        parsed(read_systems, text)
 
 
 def test_default_file():
@@ -146,7 +155,7 @@ def test_default_file():
 )
 def test_wrong(text, said):
     with pytest.raises(FormatError, match=said):
-        parse_tiling(text, "t.json")
+        parsed(read_tiling, text)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +174,7 @@ def test_cells():
     ]
     text = format_node_table(rows)
     assert "b;Unicast;0;0;0;8;3;[1, 1, 4]\r\n" in text
-    assert parse_node_table(text) == rows
+    assert parsed(read_node_table, text) == rows
     assert shapes(rows[0].dimensions) == ((3, 2), (2, 1), (3, 1))
     assert shapes("0 -> [] -> [0, 1]") == ((), (0, 1))
 
@@ -182,9 +191,9 @@ def test_cells():
 )
 def test_wrong_tables(line, said):
     with pytest.raises(FormatError, match=said):
-        parse_node_table(f"{TABLE_HEADER}\n{line}\n", "n.csv")
+        parsed(read_node_table, f"{TABLE_HEADER}\n{line}\n")
     with pytest.raises(FormatError, match="line 1: no table"):
-        parse_node_table(line)
+        parsed(read_node_table, line)
 
 
 @pytest.mark.parametrize(
@@ -206,6 +215,6 @@ def test_round_trip_node_graph(name):
 )
 def test_wrong_node_graph(line, said):
     with pytest.raises(FormatError, match=said):
-        parse_node_graph(f"{GRAPH_HEADER}\n{line}\n")
+        parsed(read_node_graph, f"{GRAPH_HEADER}\n{line}\n")
     with pytest.raises(FormatError, match="line 1: no graph"):
-        parse_node_graph(line)
+        parsed(read_node_graph, line)
