@@ -43,8 +43,8 @@ KINDS = {
     "gemms": Kind(2e-4, 2.6, 0.05, "gemm.gemm_times"),
     "grouped_gemms": Kind(3e-5, 2.0, 0.05, "grouped.grouped_gemm_times"),
     "attentions": Kind(4e-5, 3.9, 0.09, "columns.attention_times"),
-    "sparse_attentions": Kind(4e-5, 2.0, 0.05, "columns.sparse_attention_times"),
-    "indexers": Kind(2e-5, 2.0, 0.05, "columns.indexer_times"),
+    "sparse_attentions": Kind(4e-5, 2.0, 0.05, "indexer.sparse_attention_times"),
+    "indexers": Kind(2e-5, 2.0, 0.05, "indexer.indexer_times"),
     "streams": Kind(2.5e-6, 0.5, 0.02, "stream.stream_times"),
     "recurrences": Kind(7e-5, 5.0, 0.1, "chains.recurrence_times"),
     "collectives": Kind(8e-5, 7.0, 0.1, "times.collective_choices"),
@@ -54,10 +54,10 @@ KINDS = {
     "served_requests": Kind(2e-4, 15.0, 0.15, "replay.replay_requests"),  # of a trace
     "assigned_tokens": Kind(2e-7, 1.0, 0.05, "routing.spread_loads"),
     "drawn_experts": Kind(8e-6, 1.0, 0.05, "routing.assign_tokens"),
-    "raced_experts": Kind(2.5e-5, 1.5, 0.05, "token_draws.race_tokens"),
+    "raced_experts": Kind(2.5e-5, 1.5, 0.05, "routing.race_tokens"),
     "expert_rows": Kind(3e-6, 1.0, 0.05, "routes.expert_rows"),
     "passes": Kind(3e-5, 1.0, 0.05, "passes.pass_times"),  # of a served model
-    "phases": Kind(6e-5, 2.0, 0.05, "phases.close_phase"),  # of static batches
+    "phases": Kind(6e-5, 2.0, 0.05, "steady.close_phase"),  # of static batches
     "routes": Kind(1e-5, 1.0, 0.05, "routes.add_loads"),  # of one message on links
     "instructions": Kind(1e-5, 3.0, 0.05, "trace_lines.attention_lines"),  # of cores
     "trace_lines": Kind(1e-5, 2.0, 0.05, "trace_lines.format_lines"),
@@ -65,11 +65,10 @@ KINDS = {
     "flows": Kind(1e-4, 2.0, 0.05, "fair_share.weighted_max_min_rates"),  # that share links
     "wavelet_hops": Kind(2e-5, 3.0, 0.05, "simulate.simulate_flows"),  # on a mesh of cores
     "mesh_flows": Kind(1.5e-5, 1.0, 0.05, "routes.flow_loads"),  # of cores or nodes
-    "messages": Kind(1e-6, 1.0, 0.05, "steps.step_times"),
     "nodes": Kind(3e-5, 3.0, 0.05, "schedule.run_traces"),  # of traces
     "wire_nodes": Kind(5.5e-5, 4.2, 0.13, "parse_nodes.fill_nodes"),  # of Chakra files read
     "written_nodes": Kind(4e-5, 2.8, 0.12, "format_nodes.write_nodes"),
-    "chunks": Kind(3e-5, 3.0, 0.05, "queue.collective_times"),  # of ASTRA-sim's collectives
+    "chunks": Kind(3e-5, 3.0, 0.05, "phase.collective_times"),  # of ASTRA-sim's collectives
     "hops": Kind(6e-5, 6.0, 0.1, "machine.run_machine"),  # of their messages on links
     "events": Kind(5e-5, 6.5, 0.08, "machine.run"),  # of ASTRA-sim 1.0
     "operating_points": Kind(1e-3, 15.0, 0.15, "steady.close_points"),  # of served models

@@ -174,7 +174,7 @@ def test_the_floors_are_those_of_the_design():
 
 # Rooms that compute and modules of xarray's, themselves imported late.
 COMPUTING = (
-    *("perfmodel.kernels", "perfmodel.compute.", "perfmodel.network.", "perfmodel.measured.kinds."),
+    *("perfmodel.kernels", "perfmodel.compute.", "perfmodel.measured.kinds."),
     "perfmodel.sweeps.collective_grids",
     "perfmodel.store.datasets",
     "perfmodel.base.lazy_columns",
