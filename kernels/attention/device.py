@@ -112,6 +112,6 @@ class AttentionDevice(NamedTuple):
     energy_per_flop: float  # of the whole device under attention [J]
     power_exponent: float  # rate at the power limit ~ power ** this
     heat_time: float  # after which the power limit is felt [s]; 0 under a steady load
-    # how soon the same data come up again (`kernels.reuse.bytes_between`)
+    # how soon the same data come up again (`kernels.stream.bytes_between`)
     copies: float = 0.0
     resident: float = 0.0

@@ -16,9 +16,9 @@ from perfmodel.serving.pass_table import pass_tables
 from perfmodel.strategy.served_fields import is_closed_loop
 
 if TYPE_CHECKING:
-    from perfmodel.compute.routing import Routing
     from perfmodel.hwprofiles import Hardware
     from perfmodel.kernels.serving.tables import Deployments, Loads, PassTables
+    from perfmodel.model.routing import Routing
 
 LIMITS: Mapping[str, str] = {
     "cache": "requests wait for room in the cache; more devices per worker, shorter requests or "
