@@ -18,9 +18,9 @@ from perfmodel.cli.shared.launch_file import (
     SWEPT,
     from_option,
     given_options,
-    habits_of,
     pick_options,
     picked_row,
+    software_defaults_of,
     stated_framework,
     stated_launch,
     stated_model,
@@ -212,7 +212,7 @@ def _stated(
     framework = stated_framework(problem["framework"])
     framework = load_software(framework or preset, problem["settings"])
     axes = {spec.name: problem[spec.name] for spec in FIELDS}
-    grid = one_strategy(model, devices, axes, habits_of(framework))
+    grid = one_strategy(model, devices, axes, software_defaults_of(framework))
     read = stated_launch()
     per_node = read.devices_per_node if read is not None else 0
     domain = read.domain if read is not None else 0

@@ -19,7 +19,7 @@ from perfmodel.cli.shared.inputs import (
 )
 from perfmodel.cli.shared.launch_file import (
     from_option,
-    habits_of,
+    software_defaults_of,
     stated_framework,
     stated_model,
 )
@@ -109,7 +109,7 @@ def load_problem(
     device.device.peak(stated["precision"] or "bf16")  # refuses one that the device lacks
     table = click.get_current_context().meta.get(options.SCHEDULE_FILE)
     axes = {spec.name: stated[spec.name] for spec in FIELDS}
-    grid = one_strategy(spec, stated["devices"], axes, habits_of(software), table)
+    grid = one_strategy(spec, stated["devices"], axes, software_defaults_of(software), table)
     return spec, grid, device, software
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from perfmodel.base.errors import StrategyError
 from perfmodel.cli.shared.printing import detail, remark
 from perfmodel.cli.shared.types import SOFTWARE
-from perfmodel.strategy.fields import HABITS
+from perfmodel.strategy.fields import SOFTWARE_DEFAULTS
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -24,7 +24,7 @@ DEFAULT_FRAMEWORK = "megatron"
 DEFAULT_ENGINE = "vllm"
 # Fields that nobody has to name, and where they mean nothing.
 ASSUMED = {
-    name: HABITS.get(name, "")
+    name: SOFTWARE_DEFAULTS.get(name, "")
     for name in (
         *("precision", "sequence_parallel", "context_parallel_kind", "zero_stage"),
         *("micro_batch_size", "recompute"),

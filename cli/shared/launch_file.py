@@ -107,8 +107,8 @@ def stated_framework(name: str | None) -> str | Framework | None:
     return launch.framework if launch is not None and _from_file("framework") else name
 
 
-def habits_of(framework: Framework) -> Framework | None:
-    """Return whose habits hold where nobody names a field; a launch file's reader knows its own."""
+def software_defaults_of(framework: Framework) -> Framework | None:
+    """Return whose defaults hold where no option names a field; a launch file has its own."""
     return None if stated_launch() is not None else framework
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfmodel.cli.group import Settings
-from perfmodel.strategy.fields import FIELD_BY_NAME, FIELDS, HABITS
+from perfmodel.strategy.fields import FIELD_BY_NAME, FIELDS, SOFTWARE_DEFAULTS
 
 if TYPE_CHECKING:
     from perfmodel.kernels.work import Choice
@@ -340,7 +340,7 @@ def command_line(
     parts += ["--global-batch", str(row["global_batch_size"])]
     items = dict(strategy_items(row))
     for name, value in usual(framework, row).items():
-        if row[name] != value and row.get(HABITS[name], 2) > 1:
+        if row[name] != value and row.get(SOFTWARE_DEFAULTS[name], 2) > 1:
             items.setdefault(FIELD_BY_NAME[name].option, str(row[name]).lower())
     for name, value in items.items():
         if name != "dp" and (name, value) not in (("tp", "1"), ("pp", "1")):

@@ -114,8 +114,8 @@ def project(
         projection then has its costs, and under ``cost`` what was assumed.
     **strategy
         Any other field of a strategy, such as ``tensor_parallel=8``; what is left out is as runs
-        of the framework usually have it (`perfmodel.strategy.single.HABITS`), or has its default,
-        and ``data_parallel`` is what the other degrees leave over.
+        of the framework usually have it (`perfmodel.strategy.fields.SOFTWARE_DEFAULTS`), or has
+        its default, and ``data_parallel`` is what the other degrees leave over.
 
     Returns
     -------

@@ -133,16 +133,16 @@ def collective_choices(
     with kernel_work(collectives=sizes.size + int(np.count_nonzero(named))):
         network = plain(network_table(hardware))
         group = plain(sizes), plain(ranks), plain(steps), network
-        time, taken, spoken = kernels.collective_choices(plain(codes), *group)
+        time, taken, used = kernels.collective_choices(plain(codes), *group)
         if not named.any():
-            return CollectiveResult(time, taken, spoken)
+            return CollectiveResult(time, taken, used)
         algorithms = np.where(chosen, algorithms, taken)[named].astype(np.int64)
         given = (codes[named], algorithms, protocols[named], sizes[named], ranks[named])
-        time[named], spoken[named] = kernels.algorithm_times(
+        time[named], used[named] = kernels.algorithm_times(
             *map(plain, (*given, steps[named])), network
         )
-    taken[named] = np.where(spoken[named] < 0, -1, algorithms)
-    return CollectiveResult(time, taken, spoken)
+    taken[named] = np.where(used[named] < 0, -1, algorithms)
+    return CollectiveResult(time, taken, used)
 
 
 def collective_times(

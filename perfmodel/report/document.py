@@ -41,7 +41,7 @@ from perfmodel.base.errors import DataError
 from perfmodel.base.files import atomic_path, check_writable
 from perfmodel.base.version import __version__
 from perfmodel.report.kinds import SERVING, SLOWEST_FIRST, TRAINING, title_of
-from perfmodel.report.packing import columns_of, selected, spoken
+from perfmodel.report.packing import choice_names, columns_of, selected
 from perfmodel.report.page_text import page_html
 from perfmodel.report.population import Population, joined
 from perfmodel.report.sources import Source, distinct, opened
@@ -182,7 +182,7 @@ def _population_document(
         "selection": selection,
         "left_out": [[reason, count] for reason, count in whole.left_out.most_common()],
         "common": [
-            {"name": name, "title": title_of(name), "value": value, **spoken(it)}
+            {"name": name, "title": title_of(name), "value": value, **choice_names(it)}
             for name, (value, it) in common.items()
         ],
         "columns": columns,

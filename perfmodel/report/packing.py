@@ -167,7 +167,7 @@ MOST_ALIKE = 64
 """Values of a choice for each of which the best row is exact."""
 
 
-def spoken(choices: Choices) -> dict[str, Any]:
+def choice_names(choices: Choices) -> dict[str, Any]:
     """Return how a page and a command call choices."""
     return {"option": choices.option, "default": choices.default, "short": choices.short}
 
@@ -209,7 +209,7 @@ def columns_of(
                 "labels": it.labels,
                 "numbers": it.numbers and [n if n == n else None for n in it.numbers],
                 "data": data,
-                **spoken(it),
+                **choice_names(it),
             }
         )
     figures = [it for it in part.kind.figures if it in part.figures]

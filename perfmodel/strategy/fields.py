@@ -185,7 +185,7 @@ OFFLOAD = ("offload_activations", "offload_optimizer", "offload_parameters")
 """Shares that are offloaded."""
 OFFLOAD_TO: Mapping[str, str] = {name: f"{name}_to" for name in OFFLOAD}
 """The field that says where each of them is offloaded to."""
-HABITS: Mapping[str, str] = {
+SOFTWARE_DEFAULTS: Mapping[str, str] = {
     "sequence_parallel": "tensor_parallel",
     "context_parallel_kind": "context_parallel",
     "zero_stage": "data_parallel",

@@ -13,7 +13,7 @@ from perfmodel.base.precisions import PRECISIONS
 from perfmodel.software.facts import Run
 from perfmodel.software.framework import Framework, as_run, load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows
-from perfmodel.strategy.fields import FIELD_BY_NAME, HABITS
+from perfmodel.strategy.fields import FIELD_BY_NAME, SOFTWARE_DEFAULTS
 from perfmodel.strategy.grid import VALID, batches_of
 from perfmodel.strategy.rules import STATUS_NAMES, STATUS_REASONS, head_counts
 
@@ -47,7 +47,7 @@ def one_strategy(
     devices : int
     axes : mapping of str to value
         Fields of the strategy; those that are missing or None are as runs of the framework usually
-        have them (`HABITS`), or have their defaults.
+        have them (`SOFTWARE_DEFAULTS`), or have their defaults.
     framework : str or Framework, optional
     table : Pipeline, optional
         A schedule that was read from a file: says how many stages, chunks and micro-batches.
@@ -108,7 +108,7 @@ def stages_of_table(table: Pipeline, given: Mapping[str, Any]) -> dict[str, Any]
 
 
 def usual(framework: Framework, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of `HABITS` as runs of a framework have them that do not say.
+    """Return the fields of `SOFTWARE_DEFAULTS` as runs of a framework have them that do not say.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def usual(framework: Framework, given: Mapping[str, Any]) -> dict[str, Any]:
     """
     found = {
         name: getattr(framework, name)
-        for name, degree in HABITS.items()
+        for name, degree in SOFTWARE_DEFAULTS.items()
         if degree not in DEGREES or int(given.get(degree, 1)) > 1
     }
     if not found["recompute"]:
