@@ -9,7 +9,7 @@ each prints (as JSON), its exit code and the files it writes become one digest e
 ``unchanged.json`` beside this script. DATA is the folder with ``measured/``, ``e2e/``,
 ``astra/`` and ``aicb/``; without it the cases that read it are left out. ``--keep`` stores
 the answers themselves, so that two trees' folders can be compared with ``diff -r``. Texts that
-changed on purpose stand in ``unchanged_words.toml``; ``check`` reads them as they were.
+changed on purpose stand in ``unchanged_words.toml``; both read them as they were.
 
 Digests hold on the kind of processor that recorded them: NumPy picks its ``exp`` and
 ``log`` by instruction set, and those may differ in the last bit.
@@ -378,9 +378,9 @@ def answer(case: Case, data: Path | None) -> bytes:
     return b"\n".join(parts)
 
 
-def in_old_words(content: bytes) -> bytes:
-    """Return an answer with the texts that changed on purpose as they were."""
-    for new, old in tomllib.loads(WORDS.read_text(encoding="utf-8")).items():
+def in_old_words(content: bytes, words: dict[str, str]) -> bytes:
+    """Return an answer with the texts that changed on purpose (new: old) as they were."""
+    for new, old in words.items():
         for form in (repr, str):
             content = content.replace(form(new).encode(), form(old).encode())
     return content
@@ -397,6 +397,7 @@ def main() -> int:
     options = parser.parse_args()
     stored: dict[str, str] = json.loads(DIGESTS.read_text()) if DIGESTS.exists() else {}
     found: dict[str, str] = {}
+    words: dict[str, str] = tomllib.loads(WORDS.read_text(encoding="utf-8"))
     data = options.data.resolve() if options.data else None
     keep = options.keep.resolve() if options.keep else None
     for group in GROUPS:
@@ -405,9 +406,7 @@ def main() -> int:
         for case in group():
             name = " ".join(case).strip()
             if name.startswith(tuple(options.only)):
-                content = answer(case, data)
-                if options.what == "check":
-                    content = in_old_words(content)
+                content = in_old_words(answer(case, data), words)
                 found[name] = hashlib.sha256(content).hexdigest()[:16]
                 if keep is not None:
                     keep.mkdir(parents=True, exist_ok=True)
