@@ -328,13 +328,28 @@ def test_results_are_those_of_one_process_and_a_killed_worker_is_replaced(
     two_workers.client.wait_for_workers(2, timeout=60)
 
 
-def test_workers_that_share_no_files_send_what_they_project(two_workers, tmp_path):
+@pytest.mark.parametrize("sees", [True, False])
+def test_workers_of_a_scheduler_write_what_they_project_where_they_see_the_folder(
+    sees, two_workers, tmp_path, monkeypatch
+):
     path = tmp_path / "out.nc"
     far = Workers(two_workers.client, shares_files=False, name="far ones")
+    assert far.see(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    if not sees:  # as on another machine
+        monkeypatch.setattr(Workers, "see", lambda self, folder: False)
+    written: list[int] = []
+    write = PartsStore.write
+    monkeypatch.setattr(
+        PartsStore,
+        "write",
+        lambda self, block, *rest: written.append(block) or write(self, block, *rest),
+    )
     told: list[int] = []
     with StoredSweep(small(), path, 5).opened(False) as work:
         work.run(far, told.append)
     assert sum(told) == small().count
+    assert bool(written) is not sees  # by this process
     assert_same(open_table(path), small_whole(), but=("history",))
 
 
