@@ -8,7 +8,7 @@ from typing import Any
 from perfmodel.model.build import ModelSpec, layer_parameters
 from perfmodel.model.layers import describe_layer
 from perfmodel.model.state import sequence_state
-from perfmodel.operations.flops import adapter_parameters, model_flops_per_token
+from perfmodel.training.flops import adapter_parameters, model_flops_per_token
 
 
 def model_facts(model: ModelSpec, seq_len: int) -> dict[str, Any]:

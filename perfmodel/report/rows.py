@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from perfmodel.base.errors import DataError
 from perfmodel.base.expression import evaluate_mask
 from perfmodel.base.files import read_text
+from perfmodel.base.strategy_fields import FIELDS, StrategyField
 from perfmodel.base.table import Column, Table
 from perfmodel.kernels.variables import TIME_COMPONENTS
 from perfmodel.report.kinds import (
@@ -31,7 +32,6 @@ from perfmodel.report.population import MOST_LABELS, Choices, Figures, Populatio
 from perfmodel.serving import grid as serving_rules
 from perfmodel.store import results, subject
 from perfmodel.strategy import rules as training_rules
-from perfmodel.strategy.fields import FIELDS, StrategyField
 from perfmodel.sweeps.trust import TRUST
 from perfmodel.wafer.result_subject import SUBJECT as WAFER_SUBJECT
 
@@ -113,7 +113,7 @@ def population_of(table: Table, where: str | None = None) -> Population:
 
 
 def _fields(kind: Kind) -> dict[str, StrategyField]:
-    from perfmodel.strategy.served_fields import DEPLOYMENT_FIELD_BY_NAME, LOAD_FIELD_BY_NAME
+    from perfmodel.base.served_fields import DEPLOYMENT_FIELD_BY_NAME, LOAD_FIELD_BY_NAME
     from perfmodel.wafer.result_subject import FIELD_BY_NAME
 
     if kind is WAFER:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.base import served_fields as serving_fields
+from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.base.wings import contributions
 from perfmodel.kernels.serving import variables as serving_variables
 from perfmodel.kernels.variables import (
@@ -15,8 +17,6 @@ from perfmodel.kernels.variables import (
     TIME_COMPONENTS,
     Variable,
 )
-from perfmodel.strategy import served_fields as serving_fields
-from perfmodel.strategy.fields import FIELDS
 
 if TYPE_CHECKING:
     import xarray as xr

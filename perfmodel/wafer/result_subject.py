@@ -10,12 +10,12 @@ import io
 from collections.abc import Mapping
 from pathlib import Path
 
+from perfmodel.base.strategy_fields import StrategyField
 from perfmodel.kernels.variables import RATE, Variable, parts_of
 from perfmodel.kernels.wafer.columns import CACHE_LAYOUTS, CLOSED_ROWS
 from perfmodel.kernels.wafer.products import PRODUCTS
 from perfmodel.kernels.wafer.reduce import ALGORITHMS
 from perfmodel.store.subject import Subject
-from perfmodel.strategy.fields import StrategyField
 
 MOST_SIDE = 2**14
 MOST_TOKENS = 2**27

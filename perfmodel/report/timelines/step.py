@@ -45,7 +45,7 @@ from perfmodel.report.timelines.schedule import (
 )
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.grid import StrategyGrid
-from perfmodel.strategy.single import check_one_strategy
+from perfmodel.strategy.rules import check_one_strategy
 from perfmodel.training.stages import passes_track
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import numpy as np
 
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError, did_you_mean
-from perfmodel.strategy.fields import MAPPING_AXES
+from perfmodel.base.strategy_fields import MAPPING_AXES
 from perfmodel.strategy.mapping import axis_strides
 from perfmodel.workloads.export.program import FIRST_STAGE, NEXT_IN_RING, PREVIOUS_IN_RING
 from perfmodel.workloads.export.stage import stage_nodes

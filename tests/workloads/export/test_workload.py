@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from perfmodel.analysis.explain import operation_costs
+from perfmodel.analysis.single import one_strategy
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.kernels.variables import OPERATION_COMPONENTS
@@ -18,7 +19,6 @@ from perfmodel.operations.parts import model_parts
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.strategy.pipelines import named_pipeline
-from perfmodel.strategy.single import one_strategy
 from perfmodel.training.schedule import stage_compositions
 from perfmodel.workloads.export.workload import projected_workload
 from tests.workloads.export.cases import cases_of, named_traces
