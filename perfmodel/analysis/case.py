@@ -334,13 +334,14 @@ class TrainingCase(Case):
         return load_framework(self.software, **facts)
 
     def _with_fields(self, change: Change) -> TrainingCase:
-        from perfmodel.strategy.grid import VALID, StrategyGrid, axis_values
+        from perfmodel.base.columns import axis_values
+        from perfmodel.strategy.grid import VALID, StrategyGrid
         from perfmodel.strategy.rules import RULES, STATUS_REASONS, TABLE_RULES, strategy_status
 
         grid = self.choices
         columns = dict(grid.columns)
         for name, value in change.items():
-            columns[name] = np.repeat(axis_values(name, value), len(grid))
+            columns[name] = np.repeat(axis_values(name, value, FIELD_BY_NAME), len(grid))
         rules = RULES if grid.table is None else TABLE_RULES
         status = strategy_status(columns, self.model, grid.devices, rules)
         changed = StrategyGrid(grid.devices, columns, status, grid.table).take(status == VALID)

@@ -20,7 +20,7 @@ from collections import Counter
 import numpy as np
 from numpy.typing import ArrayLike
 
-from perfmodel.base.columns import Column
+from perfmodel.base.columns import Column, encode
 from perfmodel.compute.recurrence_counts import recurrence_flops
 from perfmodel.model.adapters import AdapterSpec, of_experts
 from perfmodel.model.build import (
@@ -37,7 +37,6 @@ from perfmodel.operations.layer_block import add_layer
 from perfmodel.operations.operations import LAYER_KEY_FIELDS, Gemm, LayerKeys, Machine, Operation
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.fields import FIELD_BY_NAME
-from perfmodel.strategy.grid import encode
 
 TOKENS = 1 << 20
 """Of the sequence from which is counted: enough for every expert to have many."""
@@ -94,7 +93,9 @@ def _one_token(model: ModelSpec, layer: LayerSpec, adapters: AdapterSpec) -> lis
     """List the operations of a layer on one device, where every token has its experts."""
     values = {name: FIELD_BY_NAME[name].default for name in LAYER_KEY_FIELDS}
     values |= {"sequence_parallel": False, "sequence_length": TOKENS}
-    columns = {name: np.array([encode(name, value)]) for name, value in values.items()}
+    columns = {
+        name: np.array([encode(name, value, FIELD_BY_NAME)]) for name, value in values.items()
+    }
     plain = load_framework(
         "megatron", grouped_gemm=True, expert_dispatch="all_to_all", capacity_factor=0.0
     )

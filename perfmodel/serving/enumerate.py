@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.columns import axis_product, axis_values
 from perfmodel.base.errors import StrategyError
 from perfmodel.model.presets import load_model
 from perfmodel.serving.grid import (
@@ -20,7 +21,7 @@ from perfmodel.serving.grid import (
     engines_of,
     worker_devices,
 )
-from perfmodel.strategy.grid import axis_product, axis_values, columns_from_rows
+from perfmodel.strategy.grid import columns_from_rows
 from perfmodel.strategy.rules import head_counts
 from perfmodel.strategy.served_fields import (
     DEGREES,

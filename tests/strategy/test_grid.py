@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfmodel.base.columns import axis_values, encode
 from perfmodel.base.errors import StrategyError
 from perfmodel.strategy.grid import (
     BATCH,
@@ -16,10 +17,8 @@ from perfmodel.strategy.grid import (
     FIELDS,
     Families,
     StrategyGrid,
-    axis_values,
     columns_from_rows,
     decode,
-    encode,
     families_of,
     joined,
     spread,
@@ -40,22 +39,22 @@ def values_of(spec):
 @given(st.sampled_from(FIELDS).flatmap(lambda spec: st.tuples(st.just(spec), values_of(spec))))
 def test_decoding_undoes_encoding(case):
     spec, value = case
-    assert decode(spec.name, encode(spec.name, value)) == value
-    assert type(decode(spec.name, encode(spec.name, value))) is type(value)
+    assert decode(spec.name, encode(spec.name, value, FIELD_BY_NAME)) == value
+    assert type(decode(spec.name, encode(spec.name, value, FIELD_BY_NAME))) is type(value)
 
 
 def test_axis_takes_one_value_or_many_and_drops_repeats():
-    assert axis_values("tensor_parallel", 4).tolist() == [4]
-    assert axis_values("tensor_parallel", (8, 2, 8)).tolist() == [8, 2]
-    assert axis_values("recompute", "full").tolist() == [2]
-    assert axis_values("recompute", ["none", "full"]).tolist() == [0, 2]
-    assert axis_values("tensor_parallel", range(1, 4)).tolist() == [1, 2, 3]
+    assert axis_values("tensor_parallel", 4, FIELD_BY_NAME).tolist() == [4]
+    assert axis_values("tensor_parallel", (8, 2, 8), FIELD_BY_NAME).tolist() == [8, 2]
+    assert axis_values("recompute", "full", FIELD_BY_NAME).tolist() == [2]
+    assert axis_values("recompute", ["none", "full"], FIELD_BY_NAME).tolist() == [0, 2]
+    assert axis_values("tensor_parallel", range(1, 4), FIELD_BY_NAME).tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("values", [[], (), [4, "x"], [0], ["full"]])
 def test_bad_axes_are_refused(values):
     with pytest.raises(StrategyError, match=r"^tensor_parallel: "):
-        axis_values("tensor_parallel", values)
+        axis_values("tensor_parallel", values, FIELD_BY_NAME)
 
 
 def test_rows_become_columns_with_defaults():
