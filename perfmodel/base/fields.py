@@ -16,12 +16,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import StrategyError, did_you_mean
+from perfmodel.base.files import read_rows
 
 MOST = 2**40
 """Nothing that is counted is larger in any run."""
@@ -165,6 +167,36 @@ class Field:
         shape = f" of shape {sizes}" if sizes else ""
         nested = f"a list{' of lists' * (self.depth - 1)}{shape}, each entry "
         return nested + single if self.depth else single
+
+
+_CELLS: Mapping[str, Callable[[str], Any]] = {
+    "int": int,
+    "float": float,
+    "choice": str,
+    "bool": "true".__eq__,
+}
+
+
+def read_fields(
+    path: str | Path, choices: Mapping[str, tuple[str, ...]]
+) -> Mapping[str, tuple[Field, ...]]:
+    """Return the fields of a table, a row each (CSV; empty cells: as of `Field`), by ``of``.
+
+    Parameters
+    ----------
+    path : str or Path
+        With columns ``of`` and some of `Field`.
+    choices : mapping of str to tuple of str
+        Those of fields by their names.
+    """
+    found: dict[str, list[Field]] = {}
+    for row in read_rows(path):
+        cells: dict[str, Any] = {**row, "choices": choices.get(row["name"], ())}
+        cells["default"] = _CELLS[row["kind"]](row["default"])
+        for limit in cells.keys() & {"minimum", "maximum"}:
+            cells[limit] = int(row[limit]) if row[limit].isdigit() else float(row[limit])
+        found.setdefault(cells.pop("of"), []).append(Field(**cells))
+    return {of: tuple(fields) for of, fields in found.items()}
 
 
 def fact_field(
