@@ -38,7 +38,7 @@ from perfmodel.strategy.fields import FIELDS
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.model.build import ModelSpec
+    from perfmodel.model.spec import ModelSpec
     from perfmodel.software.framework import Framework
     from perfmodel.strategy.grid import StrategyGrid
 

@@ -29,7 +29,7 @@ from perfmodel.strategy.fields import FIELDS
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.model.build import ModelSpec
+    from perfmodel.model.spec import ModelSpec
     from perfmodel.report.timelines.serving import ServingTimeline
     from perfmodel.report.timelines.step import StepTimeline
     from perfmodel.software.framework import Framework

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from perfmodel.model.build import ModelSpec, layer_parameters
-from perfmodel.model.layers import describe_layer
+from perfmodel.model.layers import describe_layer, layer_parameters
+from perfmodel.model.spec import ModelSpec
 from perfmodel.model.state import sequence_state
 from perfmodel.operations.flops import adapter_parameters, model_flops_per_token
 

@@ -21,7 +21,7 @@ from perfmodel.hwprofiles.constants import Lookup, known
 from perfmodel.software.library import attention_facts, library_facts
 
 if TYPE_CHECKING:
-    from perfmodel.kernels.attention.columns import AttentionDevice
+    from perfmodel.kernels.attention.device import AttentionDevice
 
 # Fields of `AttentionDevice` that are a number of ``[calibration.attention]`` as it stands.
 CONSTANTS = (

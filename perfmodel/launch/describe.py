@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfmodel.model.adapters import AdapterSpec
-from perfmodel.model.build import ModelSpec
 from perfmodel.model.layers import describe_layer, describe_mixer
 from perfmodel.model.presets import load_model
+from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.fields import FIELDS, MAPPINGS
 

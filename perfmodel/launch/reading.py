@@ -18,8 +18,8 @@ from perfmodel.base.errors import StrategyError, did_you_mean
 from perfmodel.launch.describe import Launch, known_as, settled
 from perfmodel.launch.settings import Keys, Settings, refuse_unknown, remark_unread
 from perfmodel.launch.table import Program, RecomputeKeys, Switch
-from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import preset_names
+from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import FRAMEWORKS, Framework, load_framework
 from perfmodel.software.modules import INPUTS, MODULES, WORDS, offloaded_inputs
 from perfmodel.strategy.fields import FIELDS, OFFLOAD_TO

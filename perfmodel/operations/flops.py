@@ -23,14 +23,11 @@ from numpy.typing import ArrayLike
 from perfmodel.base.columns import Column
 from perfmodel.compute.recurrence_counts import recurrence_flops
 from perfmodel.model.adapters import AdapterSpec, of_experts
-from perfmodel.model.build import (
-    AttentionSpec,
-    LayerSpec,
-    ModelSpec,
-    RecurrenceSpec,
-    TowerSpec,
-)
+from perfmodel.model.attention import AttentionSpec
+from perfmodel.model.layers import LayerSpec
 from perfmodel.model.pieces import Pieces
+from perfmodel.model.recurrence import RecurrenceSpec
+from perfmodel.model.spec import ModelSpec, TowerSpec
 from perfmodel.operations.adapters import MARK, AdaptedList
 from perfmodel.operations.attention_block import encoder_tokens, tower_tokens
 from perfmodel.operations.layer_block import add_layer

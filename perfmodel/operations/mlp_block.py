@@ -19,8 +19,9 @@ import numpy as np
 from perfmodel.base.columns import Column
 from perfmodel.compute.routing import rank_loads
 from perfmodel.compute.stream_catalogue import ROW_GATHER, elementwise, router_top_k, traffic
-from perfmodel.model.build import MlpSpec, ModelSpec
+from perfmodel.model.layers import MlpSpec
 from perfmodel.model.routing import parse_routing
+from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.expert_exchange import add_combine, add_dispatch, dispatch_copies
 from perfmodel.operations.operation_list import OperationList
 from perfmodel.operations.operations import Gemm, Role, Size, Stream

@@ -26,7 +26,7 @@ from perfmodel.operations.operations import (
 )
 from perfmodel.software.framework import Framework
 from perfmodel.software.modules import policy_of
-from perfmodel.strategy.grid import RECOMPUTE
+from perfmodel.strategy.fields import RECOMPUTE
 
 # Host work, in launches, when one parameter's gradient is ready: autograd accumulation and
 # the hook with which data parallelism counts its bucket. An estimate, not a measurement.

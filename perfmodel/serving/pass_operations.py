@@ -11,8 +11,11 @@ import numpy as np
 from perfmodel.base.precisions import FORMATS
 from perfmodel.base.units import format_si
 from perfmodel.kernels.serving.tables import COMMUNICATION, EXPERTS, OTHER, PARTS
-from perfmodel.model.build import AttentionSpec, Mixer, MlpSpec, ModelSpec, RecurrenceSpec
+from perfmodel.model.attention import AttentionSpec
+from perfmodel.model.layers import Mixer, MlpSpec
+from perfmodel.model.recurrence import RecurrenceSpec
 from perfmodel.model.routing import Routing
+from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.operations import Communication, Gemm, Stream, machine_of
 from perfmodel.operations.parts import Part
 from perfmodel.operations.served import head_operations, pass_keys, served_operations

@@ -20,14 +20,12 @@ from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.memory import check_memory
 from perfmodel.base.pipelines import CHUNKED, PLAIN, SCHEDULE_FACTS
-from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
-from perfmodel.strategy.fields import OFFLOAD, OFFLOAD_TO
+from perfmodel.model.spec import ModelSpec
+from perfmodel.strategy.fields import FIELD_BY_NAME, FIELDS, OFFLOAD, OFFLOAD_TO
 from perfmodel.strategy.grid import (
     BATCH,
     FEWER_VALUES,
-    FIELD_BY_NAME,
-    FIELDS,
     VALID,
     Families,
     StrategyGrid,

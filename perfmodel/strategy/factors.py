@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Flags, Integers, distinct_keys
 from perfmodel.base.pipelines import CODES, PLAIN
-from perfmodel.model.build import ModelSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.strategy.enumerate import (
     FREE_AXES,
     enumerate_strategies,
@@ -27,8 +27,8 @@ from perfmodel.strategy.enumerate import (
     may_break_late,
     sensible_zero,
 )
-from perfmodel.strategy.fields import FIELDS, MAPPING_AXES, MAPPINGS, OFFLOAD_TO
-from perfmodel.strategy.grid import FIELD_BY_NAME, VALID, StrategyGrid, axis_values
+from perfmodel.strategy.fields import FIELD_BY_NAME, FIELDS, MAPPING_AXES, MAPPINGS, OFFLOAD_TO
+from perfmodel.strategy.grid import VALID, StrategyGrid, axis_values
 from perfmodel.strategy.rules import LATE_RULES, PAIRED_STAGE, STATUS_NAMES, strategy_status
 
 if TYPE_CHECKING:

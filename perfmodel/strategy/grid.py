@@ -21,13 +21,7 @@ from perfmodel.base.fields import MOST
 from perfmodel.base.memory import check_memory
 from perfmodel.base.units import facts_html
 from perfmodel.strategy.fields import (
-    CONTEXT_PARALLEL_KINDS,
     FIELD_BY_NAME,
-    FIELDS,
-    MAPPING_AXES,
-    MAPPINGS,
-    PIPELINE_SCHEDULES,
-    RECOMPUTE,
     StrategyField,
 )
 
@@ -37,24 +31,6 @@ if TYPE_CHECKING:
 VALID = 0
 """Status of a strategy that breaks no rule."""
 FEWER_VALUES = "name fewer values per axis, or fewer axes"
-
-__all__ = [
-    "CONTEXT_PARALLEL_KINDS",
-    "FIELDS",
-    "FIELD_BY_NAME",
-    "MAPPINGS",
-    "MAPPING_AXES",
-    "PIPELINE_SCHEDULES",
-    "RECOMPUTE",
-    "VALID",
-    "StrategyField",
-    "StrategyGrid",
-    "axis_values",
-    "batches_of",
-    "columns_from_rows",
-    "decode",
-    "encode",
-]
 
 Fields = Mapping[str, StrategyField]
 """What may be chosen, by name."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.pipelines import CHUNKED, CODES
-from perfmodel.model.build import ModelSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.strategy.grid import VALID, StrategyGrid, axis_values
 from perfmodel.strategy.rules import strategy_status
 

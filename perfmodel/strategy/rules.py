@@ -25,16 +25,17 @@ from perfmodel.base.pipelines import (
     schedule_facts,
 )
 from perfmodel.base.precisions import PRECISIONS
-from perfmodel.model.build import (
-    AttentionSpec,
-    LayerSpec,
-    Mixer,
-    MlpSpec,
-    ModelSpec,
-    RecurrenceSpec,
+from perfmodel.model.attention import AttentionSpec
+from perfmodel.model.layers import LayerSpec, Mixer, MlpSpec
+from perfmodel.model.recurrence import RecurrenceSpec
+from perfmodel.model.spec import ModelSpec
+from perfmodel.strategy.fields import (
+    CONTEXT_PARALLEL_KINDS,
+    FIELD_BY_NAME,
+    RECOMPUTE,
+    RECOMPUTE_METHODS,
 )
-from perfmodel.strategy.fields import FIELD_BY_NAME, RECOMPUTE_METHODS
-from perfmodel.strategy.grid import CONTEXT_PARALLEL_KINDS, RECOMPUTE, VALID
+from perfmodel.strategy.grid import VALID
 from perfmodel.strategy.mapping import cut_expert_groups, cut_shard_sets
 
 Columns = Mapping[str, Integers]

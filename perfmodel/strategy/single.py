@@ -19,7 +19,7 @@ from perfmodel.strategy.rules import STATUS_NAMES, STATUS_REASONS, head_counts
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.model.build import ModelSpec
+    from perfmodel.model.spec import ModelSpec
     from perfmodel.strategy.grid import StrategyGrid
     from perfmodel.strategy.pipelines import Pipeline
 

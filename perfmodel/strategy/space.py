@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.model.build import ModelSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.strategy.enumerate import Axes, all_axes, families_in, layouts_in, slabs_of
 from perfmodel.strategy.fields import FIELDS
 from perfmodel.strategy.grid import BATCH, FEWER_VALUES, VALID, Families, StrategyGrid, joined

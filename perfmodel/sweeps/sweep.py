@@ -24,10 +24,11 @@ from perfmodel.kernels.variables import (
     STEP_VARIABLES,
     VARIABLES,
 )
-from perfmodel.model.build import ModelSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.store.netcdf import narrow, narrow_kind, number_type, or_single
-from perfmodel.strategy.grid import FIELDS, VALID, StrategyGrid, attended_lengths, families_of
+from perfmodel.strategy.fields import FIELDS
+from perfmodel.strategy.grid import VALID, StrategyGrid, attended_lengths, families_of
 from perfmodel.strategy.rules import PRECISION_UNSUPPORTED, STATUS_NAMES
 from perfmodel.sweeps.trust import add_trust
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from perfmodel.compute.recurrence import recurrence_saved_bytes
+from perfmodel.compute.recurrence_counts import recurrence_saved_bytes
 from perfmodel.model.attention import AttentionSpec
 from perfmodel.model.layers import MlpSpec
 from perfmodel.model.recurrence import RecurrenceSpec, ShortConvolutionSpec

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from perfmodel.base.columns import Flags, Integers
 from perfmodel.base.pipelines import CODES, GPIPE, INTERLEAVED, ONE_F_ONE_B, PLAIN, schedule_facts
 from perfmodel.software.framework import Framework
-from perfmodel.strategy.grid import RECOMPUTE, StrategyGrid, batches_of
+from perfmodel.strategy.fields import RECOMPUTE
+from perfmodel.strategy.grid import StrategyGrid, batches_of
 from perfmodel.training.best_layout import BEST
 from perfmodel.training.project import closing_settings, key_tables, laid_out
 from perfmodel.training.scheduled import needs_events
@@ -25,7 +26,7 @@ from perfmodel.training.workload import Workload
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
     from perfmodel.kernels.step.tables import KeyTables, Stages
-    from perfmodel.model.build import ModelSpec
+    from perfmodel.model.spec import ModelSpec
 
 Values = NDArray[np.float64]
 COMPUTE = ("forward", "backward", "recompute")

@@ -26,7 +26,8 @@ from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys, Operati
 from perfmodel.operations.parts import BEHIND_LAYERS, Part, padded_vocabulary
 from perfmodel.software.framework import Framework
 from perfmodel.software.modules import SAVED, offloaded_inputs
-from perfmodel.strategy.grid import RECOMPUTE, columns_from_rows
+from perfmodel.strategy.fields import RECOMPUTE
+from perfmodel.strategy.grid import columns_from_rows
 from perfmodel.training.activations import Kept, Scope, masks_kept, norms_kept, streams_kept
 from perfmodel.training.adapters import WIDE, frozen_kept
 from perfmodel.training.block_activations import (

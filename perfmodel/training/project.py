@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from perfmodel.base.columns import Column, Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.precisions import FORMATS, PRECISIONS
-from perfmodel.model.build import ModelSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.flops import model_flops_per_token
 from perfmodel.operations.operations import LayerKeys, machine_of
 from perfmodel.operations.priced import matrix_rates

@@ -18,7 +18,7 @@ from perfmodel.cli.shared import options
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import framework_names
 from perfmodel.strategy.enumerate import strategy_grid
-from perfmodel.strategy.grid import FIELDS
+from perfmodel.strategy.fields import FIELDS
 from tests.cli.running import assert_one_line, changed, run
 
 RUN = ["--devices", "8", "--seq-len", "4096", "--global-batch", "64"]

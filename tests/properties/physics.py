@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from perfmodel.base.precisions import PRECISIONS
 from perfmodel.hwprofiles import Hardware, list_hardware, load_hardware
 from perfmodel.kernels.variables import MEMORY_COMPONENTS, STEP_VARIABLES, TIME_COMPONENTS
-from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
+from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import FRAMEWORKS, Framework, load_framework
 from perfmodel.strategy.fields import (
     CONTEXT_PARALLEL_KINDS,

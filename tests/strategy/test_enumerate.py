@@ -21,7 +21,8 @@ from perfmodel.strategy.enumerate import (
     strategies_from_rows,
     strategy_grid,
 )
-from perfmodel.strategy.grid import FIELD_BY_NAME, FIELDS, VALID
+from perfmodel.strategy.fields import FIELD_BY_NAME, FIELDS
+from perfmodel.strategy.grid import VALID
 from perfmodel.strategy.rules import STATUS_NAMES, strategy_status
 
 RUN: dict[str, Any] = {"sequence_length": 8192, "global_batch_size": 64}

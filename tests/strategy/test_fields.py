@@ -9,13 +9,8 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.strategy.grid import (
-    FIELD_BY_NAME,
-    FIELDS,
-    axis_values,
-    decode,
-    encode,
-)
+from perfmodel.strategy.fields import FIELD_BY_NAME, FIELDS
+from perfmodel.strategy.grid import axis_values, decode, encode
 
 INTEGER_FIELDS = [spec.name for spec in FIELDS if spec.kind == "int"]
 CHOICE_FIELDS = [spec.name for spec in FIELDS if spec.kind == "choice"]

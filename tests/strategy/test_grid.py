@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.base.errors import StrategyError
+from perfmodel.strategy.fields import FIELD_BY_NAME, FIELDS
 from perfmodel.strategy.grid import (
     BATCH,
-    FIELD_BY_NAME,
-    FIELDS,
     Families,
     StrategyGrid,
     axis_values,

@@ -12,7 +12,8 @@ from perfmodel.base.errors import StrategyError
 from perfmodel.model.presets import load_model
 from perfmodel.strategy import space
 from perfmodel.strategy.enumerate import enumerate_strategies
-from perfmodel.strategy.grid import MAPPINGS, VALID
+from perfmodel.strategy.fields import MAPPINGS
+from perfmodel.strategy.grid import VALID
 from perfmodel.strategy.space import Space
 
 RUN: dict[str, Any] = {"sequence_length": [4096, 8192], "global_batch_size": [64, 96, 7]}

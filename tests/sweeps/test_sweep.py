@@ -23,7 +23,7 @@ from perfmodel.software.framework import load_framework
 from perfmodel.store.files import save_results
 from perfmodel.store.netcdf import read_netcdf
 from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
-from perfmodel.strategy.grid import FIELDS
+from perfmodel.strategy.fields import FIELDS
 from perfmodel.strategy.rules import STATUS_NAMES
 from perfmodel.sweeps.several import sweep
 from perfmodel.sweeps.sweep import sweep_table

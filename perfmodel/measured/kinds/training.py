@@ -38,8 +38,8 @@ from perfmodel.measured.row_software import (
     zero_of,
 )
 from perfmodel.measured.rows import MeasuredRow, Outcome, Skip
-from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import list_models, load_model
+from perfmodel.model.spec import ModelSpec
 from perfmodel.software.facts import Run
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.grid import VALID

@@ -24,8 +24,8 @@ from perfmodel.base.errors import DataError, StrategyError, did_you_mean
 from perfmodel.base.timelines import Counter, Track, write_timeline
 from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, KINDS, WEIGHT
 from perfmodel.kernels.variables import MEMORY_COMPONENTS, TIME_COMPONENTS
-from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
+from perfmodel.model.spec import ModelSpec
 from perfmodel.report.timelines.memory import Held, Memory
 from perfmodel.report.timelines.schedule import (
     COMPONENT,

@@ -43,7 +43,7 @@ from dataclasses import dataclass, field, replace
 
 from perfmodel.base.collectives import WORDS
 from perfmodel.base.errors import StrategyError
-from perfmodel.model.build import layer_parameters
+from perfmodel.model.layers import layer_parameters
 from perfmodel.operations.operations import Role
 from perfmodel.operations.parts import model_parts
 from perfmodel.workloads.export.program import pass_program

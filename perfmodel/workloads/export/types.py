@@ -12,7 +12,7 @@ import numpy as np
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.kernels.variables import OPERATION_COMPONENTS
-from perfmodel.model.build import ModelSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.operations import Role
 from perfmodel.software.framework import Framework
 

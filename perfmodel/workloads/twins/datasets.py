@@ -13,11 +13,8 @@ from perfmodel.base.table import Column, Table, described
 from perfmodel.kernels.variables import PHASES
 from perfmodel.sweeps.collective_grids import bus_factor
 from perfmodel.sweeps.grid_dataset import SCHEMA_VERSION, Axis, cartesian
-from perfmodel.workloads.twins.astra.collective import (
-    AstraNetwork,
-    AstraSystem,
-    simulate_collectives,
-)
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, AstraSystem
+from perfmodel.workloads.twins.astra.collective import simulate_collectives
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -11,7 +11,7 @@ from perfmodel.kernels.variables import (
     TIME_COMPONENTS,
     VARIABLES,
 )
-from perfmodel.strategy.grid import FIELDS
+from perfmodel.strategy.fields import FIELDS
 from tests.cli.projecting import DENSE, PROBLEMS, document, run
 
 

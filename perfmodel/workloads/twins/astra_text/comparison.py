@@ -239,14 +239,6 @@ class ModeComparison:
         """Our time of each collective alone over ASTRA-sim's; nan where either has none."""
         return _quotient(self.physical.collective_time, self.exact_collective_time)
 
-    @property
-    def communication_ratio(self) -> Floats:
-        """The same of the runs' communication: waiting and update times included."""
-        if self.native is None:
-            return np.full(self.exact_collective_time.shape, np.nan)
-        exact = self.native.communication_ns / 1e9
-        return _quotient(self.physical.communication_time, exact)
-
     def largest_differences(self, count: int = 10) -> list[tuple[int, int]]:
         """Return phase and layer of collectives whose times alone differ, the most first.
 
