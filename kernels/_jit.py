@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KEPT_CACHES = 8
+MEMOISED = 1 << 16
+"""Results of one kernel that are kept: some 30 MB."""
 MODES = ("auto", "always", "never")
 LOWEST_TRIED, NEWEST_TRIED = (0, 61), (0, 68)
 """Versions of Numba with which `_inner` was tried."""
@@ -95,16 +97,26 @@ def jit_lean_inline(function: Callable[..., Any]) -> Callable[..., Any]:
     return _kernel(function, inline=True, lean=True)
 
 
+def jit_memoised(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a function a kernel that, as long as it is not compiled, keeps what it found.
+
+    For what is asked with the same numbers again and again. Compiled code finds them anew as fast
+    as they are looked up.
+    """
+    return _kernel(function, memoised=True)
+
+
 def _kernel(
-    function: Callable[..., Any], inline: bool = False, lean: bool = False
+    function: Callable[..., Any], inline: bool = False, lean: bool = False, memoised: bool = False
 ) -> Callable[..., Any]:
     with _lock:
         if mode() == "always":
             compile_kernels()
         if _compiling:
             return _compiled(function, inline, lean)
-        _plain[id(function)] = function, inline, lean
-        return function
+        plain = functools.lru_cache(MEMOISED)(function) if memoised else function
+        _plain[id(plain)] = function, inline, lean
+        return plain
 
 
 def compiling() -> bool:

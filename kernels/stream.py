@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.kernels._jit import jit
+from perfmodel.kernels.elementwise import larger
 
 
 @jit
@@ -39,7 +40,7 @@ def bytes_between(own, copies, resident):
         [B]; infinite where the data come from memory.
     """
     if resident > 0.0:
-        return max(own, resident)
+        return larger(resident, own)
     return own * copies if copies > 0.0 else math.inf
 
 

@@ -40,7 +40,7 @@ KINDS = {
     "strategies": Kind(6e-5, 15.0, 0.15, "close.close_strategies"),  # closed on one device
     "ranked_strategies": Kind(3e-5, 15.0, 0.15, "ranking.rank_strategies"),
     "pipeline_passes": Kind(2.5e-5, 2.0, 0.05, "paced.paced_makespans"),  # some cases at once
-    "gemms": Kind(2e-4, 2.6, 0.05, "gemm.gemm_times"),
+    "gemms": Kind(8e-6, 2.6, 0.05, "gemm.gemm_times"),
     "grouped_gemms": Kind(3e-5, 2.0, 0.05, "grouped.grouped_gemm_times"),
     "attentions": Kind(4e-5, 3.9, 0.09, "columns.attention_times"),
     "sparse_attentions": Kind(4e-5, 2.0, 0.05, "indexer.sparse_attention_times"),

@@ -106,17 +106,17 @@ class Point:
 
 def layout_tables() -> Iterator[tuple[str, PassTables, tuple[int, int]]]:
     """Yield the tables of every model, a row per engine, and its degrees."""
-    for name, device, tensor, attention in LAYOUTS:
+    for name, device, tensor_parallel, attention in LAYOUTS:
         columns = {field: np.zeros(len(ENGINES), np.int64) for field in LAYOUT_FIELDS}
         columns["engine"] = np.arange(len(ENGINES))
-        columns["tensor_parallel"][:] = tensor
+        columns["tensor_parallel"][:] = tensor_parallel
         columns["pipeline_parallel"][:] = 1
         columns["attention_data_parallel"][:] = attention
         columns["expert_parallel"][:] = attention if attention > 1 else 1
         columns["kv_precision"][:] = KV_FORMATS.index("bf16")
         layouts = Layouts([load_engine(engine) for engine in ENGINES], columns)
         hardware = load_hardware(device)
-        yield name, pass_tables(load_model(name), layouts, hardware), (tensor, attention)
+        yield name, pass_tables(load_model(name), layouts, hardware), (tensor_parallel, attention)
 
 
 def random_points(
@@ -129,7 +129,7 @@ def random_points(
         return math.floor(math.exp(random.uniform(math.log(least), math.log(most + 1))))
 
     for _ in range(count):
-        name, priced, (tensor, attention) = tables[random.integers(len(tables))]
+        name, priced, (tensor_parallel, attention) = tables[random.integers(len(tables))]
         row = int(random.integers(len(ENGINES)))
         engine = load_engine(ENGINES[row])
         prompt, answer = between(64, 16384), between(16, 2048)
@@ -149,7 +149,7 @@ def random_points(
             "ranks": ranks,
             "lockstep_ranks": attention,
             "stages": 1,
-            "devices": ranks * tensor,
+            "devices": ranks * tensor_parallel,
             "token_budget": int(random.choice([2048, 8192, 16384])),
             "max_sequences": max(math.floor(slots), 1),
             "blocks": max(math.floor(room * own * whole), 2 * whole),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit, jit_memoised
 from perfmodel.kernels.attention.forward import (
     COMPUTE_BOUND,
     LATENCY_BOUND,
@@ -56,7 +56,7 @@ def addition_time(device, elements):
     return elements * PARTIAL_BYTES / device.cache_bandwidth
 
 
-@jit
+@jit_memoised
 def attention_backward(
     device, batch, queries, keys, heads, key_value_heads, width_qk, width_v, causal, window
 ):

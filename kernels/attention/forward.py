@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from perfmodel.kernels._jit import jit
+from perfmodel.kernels._jit import jit, jit_memoised
 from perfmodel.kernels.attention.device import ONE_WAVE_SPLIT, SPREAD_SPLIT
 from perfmodel.kernels.attention.portable import (
     PARTIAL_BYTES,
@@ -252,7 +252,7 @@ def forward_time(
     return total, traffic, bound
 
 
-@jit
+@jit_memoised
 def attention_forward(
     device, batch, queries, keys, heads, key_value_heads, width_qk, width_v,
     causal, window, latent, prefill,

@@ -2,7 +2,8 @@
 
 The docstring of `perfmodel.kernels.matmul.gemm.gemm_time` has the formulas. Loops over candidates
 have no calls of libraries, no divisions by what may be zero and no early ends in them, so that
-compiled code takes several at once.
+compiled code takes several at once, and no ``if`` on what differs between products or candidates,
+so that NumPy does for all of them what is not compiled (`perfmodel.kernels.elementwise`).
 
 The power limit of a device adds to a kernel: a short one runs at full clock, on the charge of the
 regulators and within the averaging window of the limit; a long one at the rate that the limit lets
@@ -17,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.kernels._jit import jit, jit_inline
+from perfmodel.kernels.elementwise import chosen, larger, smaller, square_root
 from perfmodel.kernels.matmul.tiles import POWER_OF_TWO_TILES
 
 
@@ -76,17 +78,17 @@ FRACTION_LIMIT = 2.0**52
 def ceiling(value):
     """Round up a number of 0 to 2^52; several at once in compiled loops, unlike ``math.ceil``."""
     whole = (value + FRACTION_LIMIT) - FRACTION_LIMIT
-    return whole if whole >= value else whole + 1.0
+    return chosen(whole >= value, whole, whole + 1.0)
 
 
 MOST_TILES = 32
 """Tiles or splits that have a place in a tile table."""
 # Where the columns of a tile table begin, one behind the other.
 COLUMNS = 16
-_A, _B, _INVERSE_A, _INVERSE_B, _NARROW, _STEP_COMPUTE, _STEP_LATENCY, _SIDE, _INVERSE_AREA = range(
+_A, _B, _INVERSE_A, _INVERSE_B, NARROW, _STEP_COMPUTE, _STEP_LATENCY, _SIDE, _INVERSE_AREA = range(
     0, 9 * MOST_TILES, MOST_TILES
 )
-ROW, TIME, _LEAST, _SPLIT, _INVERSE_SPLIT, _SPLIT_TIME, _DEVICE = range(
+ROW, TIME, _LEAST, SPLIT, INVERSE_SPLIT, _SPLIT_TIME, _DEVICE = range(
     9 * MOST_TILES, COLUMNS * MOST_TILES, MOST_TILES
 )
 # What of the device stands in the last column.
@@ -157,7 +159,7 @@ def tile_table(device, tiles, splits):
         table[_B + count] = b
         table[_INVERSE_A + count] = 1.0 / a
         table[_INVERSE_B + count] = 1.0 / b
-        table[_NARROW + count] = min(a, b)
+        table[NARROW + count] = min(a, b)
         table[_STEP_COMPUTE + count] = 2.0 * a * b * device.k_step / unit_step_rate(a, b, device)
         table[_STEP_LATENCY + count] = device.load_latency / stage_count(a, b, device)
         table[_SIDE + count] = math.sqrt(device.units * a * b)
@@ -166,8 +168,8 @@ def tile_table(device, tiles, splits):
         count += 1
     parts = 0
     while parts < splits.shape[0] and splits[parts] <= device.largest_split:
-        table[_SPLIT + parts] = splits[parts]
-        table[_INVERSE_SPLIT + parts] = 1.0 / splits[parts]
+        table[SPLIT + parts] = splits[parts]
+        table[INVERSE_SPLIT + parts] = 1.0 / splits[parts]
         parts += 1
     memory_second = 1.0 / device.memory_bandwidth
     element_step = device.k_step * device.operand_bytes
@@ -219,7 +221,7 @@ class Work(NamedTuple):
 
 
 @jit_inline
-def _tile_work(i, product, device, table):
+def tile_work(i, product, device, table):
     """Work in tile `i` of a library of a GPU."""
     a = table[_A + i]
     b = table[_B + i]
@@ -233,17 +235,17 @@ def _tile_work(i, product, device, table):
 
 
 @jit
-def _panel_work(i, product, device, table):
+def panel_work(i, product, device, table):
     """Work in panel `i` of a systolic array: panels end at the array's edge, not at their own."""
     padded_m = device.array_side * ceiling(product.m / device.array_side)
     padded_n = device.array_side * ceiling(product.n / device.array_side)
-    a = min(table[_A + i], padded_m)
-    b = min(table[_B + i], padded_n)
-    step_compute = table[_STEP_COMPUTE + i]
-    if a < table[_A + i] or b < table[_B + i]:
-        step_compute = 2.0 * a * b * device.k_step / unit_step_rate(a, b, device)
+    a = smaller(table[_A + i], padded_m)
+    b = smaller(table[_B + i], padded_n)
+    cut = (a < table[_A + i]) | (b < table[_B + i])
+    alone = 2.0 * a * b * device.k_step / unit_step_rate(a, b, device)
+    step_compute = chosen(cut, alone, table[_STEP_COMPUTE + i])
     count = product.batch * padded_m * padded_n / (a * b)
-    side = math.sqrt(device.units * a * b)
+    side = square_root(device.units * a * b)
     return _work(
         a, b, count, step_compute, table[_STEP_LATENCY + i], side,
         1.0 / (side * side), product, device,
@@ -253,23 +255,22 @@ def _panel_work(i, product, device, table):
 @jit_inline
 def _work(a, b, count, step_compute, step_latency, side, inverse_area, product, device):
     """Work in tiles or panels of sides `a` and `b`."""
-    rows = product.m if product.m < a else a
-    columns = product.n if product.n < b else b
-    longer = rows if rows > columns else columns
+    rows = smaller(product.m, a)
+    columns = smaller(product.n, b)
+    longer = larger(rows, columns)
     step_time = (rows + columns) * product.port_second
-    step_time = step_time if step_time > step_compute else step_compute
-    step_time = step_time if step_time > step_latency else step_latency
+    step_time = larger(larger(step_time, step_compute), step_latency)
     # Units of a cluster share the loads of the longer operand side.
     loaded = rows + columns - product.cluster_share * longer
     tile_latency = device.tile_latency * rows * columns / REFERENCE_TILE
     operand_time = count * product.steps_of_k * loaded * product.element_step * product.l2_second
-    a_again = product.n * (product.m if product.m < side else side) * inverse_area - 1.0
-    b_again = product.m * (product.n if product.n < side else side) * inverse_area - 1.0
+    a_again = product.n * smaller(product.m, side) * inverse_area - 1.0
+    b_again = product.m * smaller(product.n, side) * inverse_area - 1.0
     loads = (
         product.a_bytes
         + product.b_bytes
-        + product.missing * product.a_bytes * (a_again if a_again > 0.0 else 0.0)
-        + product.missing * product.b_bytes * (b_again if b_again > 0.0 else 0.0)
+        + product.missing * product.a_bytes * larger(a_again, 0.0)
+        + product.missing * product.b_bytes * larger(b_again, 0.0)
     )
     return Work(count, step_time, tile_latency, operand_time, loads)
 
@@ -287,7 +288,7 @@ def split_time(split, steps, stored, work, product, device):
     """
     waves = work.pieces * split * product.per_unit
     if device.array_side > 0.0:
-        waves = waves if waves > 1.0 else 1.0
+        waves = larger(waves, 1.0)
     else:
         waves = ceiling(waves - ROUNDING)
     unit_time = waves * (steps * work.step_time + work.tile_latency)
@@ -296,7 +297,7 @@ def split_time(split, steps, stored, work, product, device):
 
 
 @jit_inline
-def _least_split_time(work, product, device):
+def least_split_time(work, product, device):
     """Time below which no split of k brings a tile: nothing is rounded up [s].
 
     Of two parts and more, however many, each unit has the steps that it would have of all
@@ -304,8 +305,8 @@ def _least_split_time(work, product, device):
     """
     share = work.pieces * product.per_unit
     waves = 2.0 * share
-    waves = waves if waves > 1.0 else 1.0
-    share = share if share > product.least_part else product.least_part
+    waves = larger(waves, 1.0)
+    share = larger(share, product.least_part)
     unit_time = product.steps_of_k * share * work.step_time + waves * work.tile_latency
     l2_time = work.operand_time + 2.0 * product.part_bytes * product.l2_second
     time, _ = _overlapped(unit_time, l2_time, work.loads, product, device)
@@ -315,16 +316,16 @@ def _least_split_time(work, product, device):
 @jit_inline
 def _overlapped(unit_time, l2_time, loads, product, device):
     """Time of compute, L2 and memory that partly hide each other [s]; the longest of them."""
-    compute = unit_time if unit_time > product.power_time else product.power_time
+    compute = larger(unit_time, product.power_time)
     load_time = loads * product.memory_second + product.resident_time
     memory_time = load_time + product.store_time
-    busiest = compute if compute > l2_time else l2_time
-    longest = busiest if busiest > memory_time else memory_time
-    before = busiest if busiest > load_time else load_time
-    hidden = before if before < product.store_time else product.store_time
+    busiest = larger(compute, l2_time)
+    longest = larger(busiest, memory_time)
+    hidden = smaller(larger(busiest, load_time), product.store_time)
     time = longest + device.overlap_loss * (compute + l2_time + memory_time - longest)
-    bound = BOUND_L2 if longest == l2_time else BOUND_COMPUTE
-    return time + device.store_loss * hidden, BOUND_MEMORY if longest == memory_time else bound
+    bound = chosen(longest == l2_time, BOUND_L2, BOUND_COMPUTE)
+    bound = chosen(longest == memory_time, BOUND_MEMORY, bound)
+    return time + device.store_loss * hidden, bound
 
 
 @jit_inline
@@ -335,19 +336,19 @@ def price_tiles(product, least_side, device, table, tiles):
     """
     if device.array_side > 0.0:
         for i in range(tiles):
-            _price(i, _panel_work(i, product, device, table), product, least_side, device, table)
+            _price(i, panel_work(i, product, device, table), product, least_side, device, table)
     else:
         for i in range(tiles):
-            _price(i, _tile_work(i, product, device, table), product, least_side, device, table)
+            _price(i, tile_work(i, product, device, table), product, least_side, device, table)
 
 
 @jit_inline
 def _price(i, work, product, least_side, device, table):
     """Write the times of one tile."""
-    usable = table[_NARROW + i] >= least_side
+    usable = table[NARROW + i] >= least_side
     splittable = usable and work.pieces < 2.0 * device.units
     time, _ = split_time(1.0, product.steps_of_k, product.c_bytes, work, product, device)
-    least = _least_split_time(work, product, device)
+    least = least_split_time(work, product, device)
     table[TIME + i] = time if usable else math.inf
     table[_LEAST + i] = least if splittable else math.inf
 
@@ -356,8 +357,8 @@ def _price(i, work, product, least_side, device, table):
 def work_of(i, product, device, table):
     """Work in tile or panel `i`."""
     if device.array_side > 0.0:
-        return _panel_work(i, product, device, table)
-    return _tile_work(i, product, device, table)
+        return panel_work(i, product, device, table)
+    return tile_work(i, product, device, table)
 
 
 @jit_inline
@@ -377,9 +378,9 @@ def best_split(best, tile, product, device, table, tiles, parts):
             continue
         work = work_of(i, product, device, table)
         for j in range(parts):
-            split = table[_SPLIT + j]
+            split = table[SPLIT + j]
             stored = split * product.part_bytes
-            steps = ceiling(product.steps_of_k * table[_INVERSE_SPLIT + j] - ROUNDING)
+            steps = ceiling(product.steps_of_k * table[INVERSE_SPLIT + j] - ROUNDING)
             time, _ = split_time(split, steps, stored, work, product, device)
             few = work.pieces * (split - 1.0) < 2.0 * device.units
             table[_SPLIT_TIME + j] = time + device.split_latency if few else math.inf
@@ -388,13 +389,13 @@ def best_split(best, tile, product, device, table, tiles, parts):
             if time < best or (time == best and i < tile):
                 best = time
                 tile = i
-                split_taken = table[_SPLIT + j]
+                split_taken = table[SPLIT + j]
     return best, tile, split_taken
 
 
 @jit
 def bound_of(split, work, product, device):
     """What the time of a candidate is spent on, one of the ``BOUND_`` codes."""
-    stored = split * product.part_bytes if split > 1.0 else product.c_bytes
+    stored = chosen(split > 1.0, split * product.part_bytes, product.c_bytes)
     steps = ceiling(product.steps_of_k / split - ROUNDING)
     return split_time(split, steps, stored, work, product, device)[1]

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.kernels._jit import jit, jit_inline
+from perfmodel.kernels.elementwise import chosen, larger, smaller
 from perfmodel.kernels.matmul.candidates import (
     BOUND_LATENCY,
     CLUSTER_SHARE,
@@ -150,11 +151,70 @@ def share_found(between, capacity):
     drops what was used longest ago. Replayed products of L40S want a step or this (mean error
     of short ones 11.6 and 11.9 %), not the softer ``^4`` of streams (13.2 %).
     """
-    if not between < capacity:
+    if capacity == 0.0:
         return 0.0
-    filled = (between / capacity) ** 2
+    filled = smaller(between, capacity) / capacity
+    filled *= filled
     filled *= filled
     return 1.0 - filled * filled
+
+
+@jit_inline
+def least_side(m, device):
+    """Shorter side of the smallest tile that the library takes: half of it up to as many rows."""
+    return chosen(m > device.narrow_side, device.narrow_side, 0.5 * device.narrow_side)
+
+
+@jit_inline
+def product_of(m, n, k, batch, output_bytes, accumulate, device, table):
+    """Return what all tiles of a product have in common; arguments of `gemm_time`.
+
+    Returns
+    -------
+    product : Product
+    found, stored : float
+        What a cache still holds of the operands, and what of C goes to the memory [B].
+    """
+    a_bytes = m * k * device.operand_bytes * batch
+    b_bytes = n * k * device.operand_bytes * batch
+    c_bytes = m * n * output_bytes * batch * chosen(accumulate, 2.0, 1.0)
+    memory_second = table[MEMORY_SECOND]
+    activations = a_bytes + c_bytes
+    b_passed = bytes_between(b_bytes, device.weight_copies, device.resident)
+    a_passed = bytes_between(activations, device.activation_copies, device.resident)
+    if device.resident == 0.0:  # what the other operand's copies add on the way
+        turns = min(device.weight_copies, device.activation_copies)
+        if turns == 0.0:
+            turns = max(device.weight_copies, device.activation_copies)
+        b_passed = b_passed + turns * activations
+        a_passed = a_passed + turns * b_bytes
+    b_found = share_found(b_passed, device.resident_capacity)
+    a_found = share_found(a_passed, device.resident_capacity)
+    resident_second = table[RESIDENT_SECOND]
+    found = a_found * a_bytes + b_found * b_bytes
+    full_speed = 2.0 * m * n * k * batch / table[FULL_RATE]
+    product = Product(
+        m,
+        n,
+        batch,
+        ceiling(k / device.k_step),
+        a_bytes,
+        b_bytes,
+        larger(1.0 - device.cache_capacity / (a_bytes + b_bytes), 0.0),
+        heated_time(full_speed, table[POWER_LOSS], device.heat_time),
+        c_bytes * (memory_second - a_found * (memory_second - resident_second)),
+        found * (resident_second - memory_second),
+        memory_second,
+        table[L2_SECOND],
+        table[ELEMENT_STEP],
+        table[PORT_SECOND],
+        table[CLUSTER_SHARE],
+        table[PER_UNIT],
+        table[LEAST_PART],
+        c_bytes,
+        8.0 * m * n * batch,
+    )
+    return product, found, c_bytes * (1.0 - a_found)
 
 
 @jit_inline
@@ -207,48 +267,8 @@ def gemm_time(m, n, k, batch, output_bytes, accumulate, device, table, tiles, pa
     """
     if not (m * n * k * batch < LARGEST_WORK):  # NaN, or past exact counting
         return math.nan, math.nan, 0, 1, BOUND_LATENCY
-    a_bytes = m * k * device.operand_bytes * batch
-    b_bytes = n * k * device.operand_bytes * batch
-    c_bytes = m * n * output_bytes * batch * (2.0 if accumulate else 1.0)
-    memory_second = table[MEMORY_SECOND]
-    activations = a_bytes + c_bytes
-    b_passed = bytes_between(b_bytes, device.weight_copies, device.resident)
-    a_passed = bytes_between(activations, device.activation_copies, device.resident)
-    if device.resident == 0.0:  # what the other operand's copies add on the way
-        turns = min(device.weight_copies, device.activation_copies)
-        if turns == 0.0:
-            turns = max(device.weight_copies, device.activation_copies)
-        b_passed += turns * activations
-        a_passed += turns * b_bytes
-    b_found = share_found(b_passed, device.resident_capacity)
-    a_found = share_found(a_passed, device.resident_capacity)
-    resident_second = table[RESIDENT_SECOND]
-    found = a_found * a_bytes + b_found * b_bytes
-    full_speed = 2.0 * m * n * k * batch / table[FULL_RATE]
-    product = Product(
-        m,
-        n,
-        batch,
-        ceiling(k / device.k_step),
-        a_bytes,
-        b_bytes,
-        max(0.0, 1.0 - device.cache_capacity / (a_bytes + b_bytes)),
-        heated_time(full_speed, table[POWER_LOSS], device.heat_time),
-        c_bytes * (memory_second - a_found * (memory_second - resident_second)),
-        found * (resident_second - memory_second),
-        memory_second,
-        table[L2_SECOND],
-        table[ELEMENT_STEP],
-        table[PORT_SECOND],
-        table[CLUSTER_SHARE],
-        table[PER_UNIT],
-        table[LEAST_PART],
-        c_bytes,
-        8.0 * m * n * batch,
-    )
-    # A dispatch by rows: half the side up to as many rows, whatever the columns.
-    least_side = device.narrow_side if m > device.narrow_side else 0.5 * device.narrow_side
-    price_tiles(product, least_side, device, table, tiles)
+    product, found, stored = product_of(m, n, k, batch, output_bytes, accumulate, device, table)
+    price_tiles(product, least_side(m, device), device, table, tiles)
     best = math.inf
     tile = -1
     for i in range(tiles):
@@ -264,7 +284,7 @@ def gemm_time(m, n, k, batch, output_bytes, accumulate, device, table, tiles, pa
     bound = bound_of(split, work, product, device)
     if device.launch_latency > best:
         bound = BOUND_LATENCY
-    traffic = work.loads - found + c_bytes * (1.0 - a_found)
+    traffic = work.loads - found + stored
     return device.launch_latency + best, traffic, int(table[ROW + tile]), int(split), bound
 
 

@@ -199,7 +199,7 @@ def write_details(strategy, shared, details):
     details[DETAIL.each] = each.exposed
     details[DETAIL.each_total] = each.total
     details[DETAIL.sharded] = 0.0
-    if shards_parameters(strategy.zero):
+    if shards_parameters(strategy.zero_stage):
         details[DETAIL.sharded] = shared.load.shard_exposed
     details[DETAIL.copied] = shared.load.offload_exposed
     details[DETAIL.copies] = shared.copies
@@ -208,7 +208,7 @@ def write_details(strategy, shared, details):
 @jit_lean_inline
 def batches_at(strategy, batch, one):
     """Return the `Batches` of one strategy of a family."""
-    count = batch[strategy.first + one] // (strategy.data_ranks * strategy.micro_batch)
+    count = batch[strategy.first + one] // (strategy.data_parallel * strategy.micro_batch_size)
     line = strategy.waits + min(one, strategy.lines - 1) if strategy.waits >= 0 else -1
     return Batches(count, line)
 
@@ -229,11 +229,11 @@ def shared_costs(strategy, batches, key, slot, groups, tables, memo):
     load = stage_load(strategy, batches, stages, shards, slot, groups, settings, network, memo)
     stage = stages.sums[load.critical]
     sends = Sends(0.0, 0.0, 0.0)
-    if strategy.pipeline > 1:
-        sends = boundary_send(key, strategy.pipeline, groups, settings, network, memo)
+    if strategy.pipeline_parallel > 1:
+        sends = boundary_send(key, strategy.pipeline_parallel, groups, settings, network, memo)
     optimizer = optimizer_time(strategy, load, groups, settings, stream_device)
     copies = update_exposed(strategy, load, stage, groups, settings, optimizer.time)
-    beside = strategy.virtual * sends.beside
+    beside = strategy.virtual_pipeline * sends.beside
     data = data_parallel_time(
         strategy, load, groups, stage, beside, optimizer.time, key, settings, network, memo
     )
@@ -257,7 +257,7 @@ def write_strategy(strategy, batches, batch, shared, key, stages, waits, setting
     out : float64[len(ROW)]
         Result.
     """
-    load, p, v = shared.load, strategy.pipeline, strategy.virtual
+    load, p, v = shared.load, strategy.pipeline_parallel, strategy.virtual_pipeline
     stage = stages.sums[load.critical]
     m = float(batches.micro)
     if strategy.schedule & TWO_COPIES and p > 1:
@@ -278,7 +278,7 @@ def write_strategy(strategy, batches, batch, shared, key, stages, waits, setting
     limit = load.executed * m / (p * key.peak)
     out[ROW.step_time_low] = max(step / width, min(limit, step))
     out[ROW.step_time_high] = step * width
-    tokens = float(batch) * float(strategy.sequence) * (1.0 - strategy.padding)
+    tokens = float(batch) * float(strategy.sequence_length) * (1.0 - strategy.padding)
     rate = tokens / (step * settings.devices)
     out[ROW.tokens_per_second_per_device] = rate
     out[ROW.model_flops_utilization] = rate * key.flops_causal / key.peak
@@ -291,13 +291,13 @@ def same_placement(one, other):
     """Tell whether two strategies have the same `data_groups`."""
     return (
         one.mapping == other.mapping
-        and one.tensor == other.tensor
-        and one.context == other.context
-        and one.pipeline == other.pipeline
-        and one.data_ranks == other.data_ranks
+        and one.tensor_parallel == other.tensor_parallel
+        and one.context_parallel == other.context_parallel
+        and one.pipeline_parallel == other.pipeline_parallel
+        and one.data_parallel == other.data_parallel
         and one.shard_group == other.shard_group
-        and one.expert == other.expert
-        and one.expert_tensor == other.expert_tensor
+        and one.expert_parallel == other.expert_parallel
+        and one.expert_tensor_parallel == other.expert_tensor_parallel
     )
 
 

@@ -158,14 +158,14 @@ def whole_stage(
     reduced, gathered : Moved
     """
     tax = overlap_tax(groups, load.experts > 0.0, settings)
-    p, v = strategy.pipeline, strategy.virtual
+    p, v = strategy.pipeline_parallel, strategy.virtual_pipeline
     whole = load.weights + load.experts
     bucket = settings.bucket_bytes
-    if not shards_gradients(strategy.zero):  # then a layer moves at a time
+    if not shards_gradients(strategy.zero_stage):  # then a layer moves at a time
         bucket = max(bucket, settings.bucket_bytes_per_rank * groups.dense.members)
     tail = min(1.0, bucket / max(whole * settings.gradient_bytes, 1.0))
     first, ahead = tail * gather, 0.0  # of the gather: shown at least, and time ahead of the pass
-    if settings.overlap_update and shards_optimizer(strategy.zero) and v > 1 and p > 1:
+    if settings.overlap_update and shards_optimizer(strategy.zero_stage) and v > 1 and p > 1:
         ahead = update * (1.0 - 1.0 / v)
         tail = max(tail, 1.0 / v)
         first = max(0.0, gather / v - ahead)
@@ -175,7 +175,7 @@ def whole_stage(
         last = tail * reduce
         left = reduce - (1.0 - tail) * min(beside, reduce - beside)
         passed = stage.backward_window
-        if not shards_gradients(strategy.zero):
+        if not shards_gradients(strategy.zero_stage):
             passed = ready_window(left, passed, p, v)
         wait, lost, window = beside_sends(left, passed, sends, sends_show, tail)
         exposed = hide(left + lost, window, last, tax)
@@ -199,10 +199,12 @@ def scales_time(strategy, size, network, memo):
     they have seen, with nothing beside it (Transformer Engine, `FP8GlobalStateManager`). They are
     taken as neighbours, as in the default order of the axes.
     """
-    ranks = strategy.tensor * strategy.context * strategy.data_ranks
+    ranks = strategy.tensor_parallel * strategy.context_parallel * strategy.data_parallel
     if not size > 0.0 or ranks == 1:
         return 0.0
-    return 2.0 * strategy.virtual * memoised_time(ALL_REDUCE, size, ranks, 1, network, memo)
+    return (
+        2.0 * strategy.virtual_pipeline * memoised_time(ALL_REDUCE, size, ranks, 1, network, memo)
+    )
 
 
 class DataParallel(NamedTuple):
@@ -238,7 +240,7 @@ def data_parallel_time(
     -------
     DataParallel
     """
-    zero, p = strategy.zero, strategy.pipeline
+    zero, p = strategy.zero_stage, strategy.pipeline_parallel
     table, table_width = 0.0, 0.0
     if p > 1 and key.trained_table > 0.0 and not strategy.schedule & JOINED_ENDS:
         # First and last stage add up its gradients.
@@ -254,8 +256,8 @@ def data_parallel_time(
     if settings.sums_experts:
         # Main gradients, once a step, in one collective behind all others (Megatron-Bridge,
         # peft/utils.py, `allreduce_expert_parallel_replicated_grads`).
-        size, inner = load.experts * settings.gradient_bytes, strategy.expert_tensor
-        table += memoised_time(ALL_REDUCE, size, strategy.expert, inner, network, memo)
+        size, inner = load.experts * settings.gradient_bytes, strategy.expert_tensor_parallel
+        table += memoised_time(ALL_REDUCE, size, strategy.expert_parallel, inner, network, memo)
     scales = scales_time(strategy, key.scale_bytes, network, memo)
     if shards_parameters(zero):
         once = Moved(table, load.shard_first + table, 0.0, 0.0)
@@ -272,7 +274,7 @@ def data_parallel_time(
         gather = transfer_time(dense, sparse, network, memo)
         further = shard_count(zero, groups.dense) - 1  # owners with a broadcast each, in turn
         gather = max(gather, settings.owner_call * further)
-    sends_show = not (settings.overlap_pipeline and strategy.virtual > 1)
+    sends_show = not (settings.overlap_pipeline and strategy.virtual_pipeline > 1)
     reduced, gathered = whole_stage(
         strategy,
         load,

@@ -59,7 +59,11 @@ def stage_flight(strategy, batches, stages, waits, row):
     """Micro-batches in flight on the stages of a row, of its mean layers."""
     if batches.waits >= 0:
         return waits.flight[batches.waits, row - stages.of[strategy.stage_key].first]
-    first, p, v = stages.sums[row].first_stage, strategy.pipeline, strategy.virtual
+    first, p, v = (
+        stages.sums[row].first_stage,
+        strategy.pipeline_parallel,
+        strategy.virtual_pipeline,
+    )
     return in_flight(strategy.schedule, first, batches.micro, p, v)
 
 
@@ -68,7 +72,11 @@ def heads_kept(strategy, batches, waits):
     """Micro-batches whose logits are kept: backward follows the output at once, but in GPipe."""
     if batches.waits >= 0:
         return waits.of[batches.waits].heads
-    return float(batches.micro) if strategy.schedule & GPIPE and strategy.pipeline > 1 else 1.0
+    return (
+        float(batches.micro)
+        if strategy.schedule & GPIPE and strategy.pipeline_parallel > 1
+        else 1.0
+    )
 
 
 class Held(NamedTuple):
@@ -121,7 +129,7 @@ def standing(strategy, batches, flight, stage, groups, sizes, settings):
     Standing
     """
     weight_bytes, boundary = sizes
-    zero, of = strategy.zero, settings.memory
+    zero, of = strategy.zero_stage, settings.memory
     own = kept(zero, stage.weights, stage.experts, groups)
     trained = kept(zero, stage.trained, stage.trained_experts, groups)
     whole = stage.trained + stage.trained_experts
@@ -136,7 +144,7 @@ def standing(strategy, batches, flight, stage, groups, sizes, settings):
 
     gradients = trained.gradients * settings.gradient_bytes
     idle = 0.0
-    if of.whole_in_pipeline and strategy.pipeline > 1 and zero == 2:
+    if of.whole_in_pipeline and strategy.pipeline_parallel > 1 and zero == 2:
         if of.own_pool:
             idle = gradients  # the shards, which come last
         gradients = whole * settings.reduce_bytes
@@ -144,7 +152,7 @@ def standing(strategy, batches, flight, stage, groups, sizes, settings):
         gradients += whole * of.beside_bytes
     early = of.persistent_gradients or batches.micro > flight
     static = 0.0
-    if of.receives_ahead and strategy.pipeline > 1:
+    if of.receives_ahead and strategy.pipeline_parallel > 1:
         static = 2.0 * batches.micro * boundary
     if of.layer_graphs:  # the gradient that comes to the last graph of every micro-batch
         static += flight * boundary
@@ -177,7 +185,7 @@ def without_offloaded(strategy, at, flight, stage, parking, groups, settings):
     are left those of the layers that leave or come; those that another stage has parked here
     (`parked`) come on top.
     """
-    trained = kept(strategy.zero, stage.trained, stage.trained_experts, groups)
+    trained = kept(strategy.zero_stage, stage.trained, stage.trained_experts, groups)
     away = offload_memory(strategy, stage, flight, parking, at.parameters, trained, settings)
     left = flight
     if stage.activations > 0.0:
@@ -220,7 +228,7 @@ def held_at(moment, strategy, flight, heads, stage, at, weight_bytes, settings):
     -------
     Held
     """
-    zero, of = strategy.zero, settings.memory
+    zero, of = strategy.zero_stage, settings.memory
     gradients, idle = at.gradients, at.idle
     if not at.early:
         gradients *= gradients_there(moment, flight, stage, at)
@@ -358,10 +366,15 @@ def reserve(strategy, settings):
     """
     of = settings.memory
     groups = 0.0
-    for degree in (strategy.tensor, strategy.context, strategy.data_ranks, strategy.expert):
+    for degree in (
+        strategy.tensor_parallel,
+        strategy.context_parallel,
+        strategy.data_parallel,
+        strategy.expert_parallel,
+    ):
         if degree > 1:
             groups += 1.0
-    if strategy.pipeline > 1:
+    if strategy.pipeline_parallel > 1:
         groups += 2.0
     if groups > 0.0:
         groups += 1.0

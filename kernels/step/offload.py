@@ -81,9 +81,9 @@ def offloaded(strategy, stage, groups, settings):
     Sharded parameters that are the master copy are cast once they are on the device (PyTorch,
     `FSDPParam.all_gather_inputs`).
     """
-    wide = settings.memory.master_bytes if shards_parameters(strategy.zero) else 0.0
-    own = kept(strategy.zero, stage.weights, stage.experts, groups)
-    trained = kept(strategy.zero, stage.trained, stage.trained_experts, groups)
+    wide = settings.memory.master_bytes if shards_parameters(strategy.zero_stage) else 0.0
+    own = kept(strategy.zero_stage, stage.weights, stage.experts, groups)
+    trained = kept(strategy.zero_stage, stage.trained, stage.trained_experts, groups)
     updated = strategy.offload_optimizer * trained.updated
     return Offloaded(
         strategy.offload_activations * stage.offloadable,
@@ -101,7 +101,7 @@ def parked(strategy, batches, stages, row):
     """
     if strategy.offload_activations_to != STAGE_PLACE:
         return 0.0, 0.0
-    p, share = strategy.pipeline, strategy.offload_activations
+    p, share = strategy.pipeline_parallel, strategy.offload_activations
     most = (p + 3) // 2
     stage = stages.sums[row]
     first = stage.first_stage
@@ -134,7 +134,7 @@ def pass_exposed(strategy, stage, parks, groups, settings, network, memo):
     one that has just gone forward is needed last.
     """
     moved = offloaded(strategy, stage, groups, settings)
-    out = moved.gradients if shards_gradients(strategy.zero) else 0.0
+    out = moved.gradients if shards_gradients(strategy.zero_stage) else 0.0
     activations, beside = moved.activations, 0.0
     if strategy.offload_activations_to == STAGE_PLACE:
         activations = 0.0
@@ -192,7 +192,7 @@ def update_exposed(strategy, load, stage, groups, settings, device_time):
     share = strategy.offload_optimizer
     if not share > 0.0:
         return 0.0
-    trained = kept(strategy.zero, load.weights, load.experts, groups)
+    trained = kept(strategy.zero_stage, load.weights, load.experts, groups)
     updated = share * trained.updated
     state = 2.0 * settings.optimizer_bytes + settings.gradient_bytes
     traffic = updated * (state + 2.0 * settings.gather_bytes)
@@ -202,7 +202,7 @@ def update_exposed(strategy, load, stage, groups, settings, device_time):
         back = updated * settings.gather_bytes / settings.host_bandwidth
     elif strategy.offload_parameters_to == NVME:
         written = updated * settings.gather_bytes
-    if not shards_gradients(strategy.zero):
+    if not shards_gradients(strategy.zero_stage):
         out = updated * settings.reduce_bytes / settings.host_bandwidth
         late = max(0.0, out - stage.backward_window)
     if strategy.offload_optimizer_to == NVME:
@@ -242,7 +242,7 @@ def offload_memory(strategy, stage, flight, parking, parameters, trained, settin
     buffer = min(weights, layers * parameters)
     updated = strategy.offload_optimizer * trained.updated
     gradients = 0.0
-    if shards_gradients(strategy.zero):  # the host adds up what it updates with
+    if shards_gradients(strategy.zero_stage):  # the host adds up what it updates with
         gradients = strategy.offload_optimizer * trained.gradients * settings.gradient_bytes
     optimizer = updated * (settings.optimizer_bytes - settings.memory.master_bytes)
     host, nvme = 0.0, 0.0

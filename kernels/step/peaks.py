@@ -47,7 +47,7 @@ def holds_alike(strategy, batches, before, stages, waits, settings):
     if batches.micro == before.micro:
         return True
     parks = strategy.offload_activations > 0.0
-    if strategy.pipeline > 1 and (settings.memory.receives_ahead or parks):
+    if strategy.pipeline_parallel > 1 and (settings.memory.receives_ahead or parks):
         return False
     most = 0.0
     if batches.waits >= 0:
@@ -60,10 +60,12 @@ def holds_alike(strategy, batches, before, stages, waits, settings):
                 return False
             most = max(most, flight)
     else:
-        if strategy.schedule & GPIPE and strategy.pipeline > 1:
+        if strategy.schedule & GPIPE and strategy.pipeline_parallel > 1:
             return False
         every = 1 << 60  # all that there can be
-        most = in_flight(strategy.schedule, 0, every, strategy.pipeline, strategy.virtual)
+        most = in_flight(
+            strategy.schedule, 0, every, strategy.pipeline_parallel, strategy.virtual_pipeline
+        )
     return min(batches.micro, before.micro) > most
 
 
@@ -82,15 +84,26 @@ def memoised_memory(strategy, batches, stages, waits, groups, sizes, settings, o
     peaks : Peaks
     """
     now, key = peaks.now, strategy.stage_key
-    now[0], now[1], now[2], now[3] = key, strategy.zero, strategy.data_ranks, strategy.shard_group
+    now[0], now[1], now[2], now[3] = (
+        key,
+        strategy.zero_stage,
+        strategy.data_parallel,
+        strategy.shard_group,
+    )
     now[4] = heads_kept(strategy, batches, waits)
     now[5], now[6] = strategy.offload_activations, strategy.offload_activations_to
     now[7], now[8] = strategy.offload_optimizer, strategy.offload_optimizer_to
     now[9], now[10] = strategy.offload_parameters, strategy.offload_parameters_to
     now[11] = batches.micro if settings.memory.receives_ahead else 0.0
-    now[12], now[13], now[14] = strategy.tensor, strategy.context, strategy.pipeline
-    now[15], now[16] = strategy.expert, strategy.expert_tensor
-    mixed = 31.0 * key + 7.0 * strategy.zero + 3.0 * strategy.data_ranks + strategy.shard_group
+    now[12], now[13], now[14] = (
+        strategy.tensor_parallel,
+        strategy.context_parallel,
+        strategy.pipeline_parallel,
+    )
+    now[15], now[16] = strategy.expert_parallel, strategy.expert_tensor_parallel
+    mixed = (
+        31.0 * key + 7.0 * strategy.zero_stage + 3.0 * strategy.data_parallel + strategy.shard_group
+    )
     first, more = stages.of[key].first, 0.0
     rows = stages.of[key].behind - first
     for row in range(rows):

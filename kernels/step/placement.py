@@ -38,8 +38,8 @@ class Group(NamedTuple):
 
 
 @jit_lean
-def axis_strides(mapping, tensor, context, data, pipeline):
-    """Return the strides of tensor, context, data and pipeline ranks.
+def axis_strides(mapping, t, c, d, p):
+    """Return the strides of tensor, context, data and pipeline ranks, of degrees t, c, d and p.
 
     The stride of an axis is the product of the degrees of the axes inside it.
     """
@@ -48,40 +48,40 @@ def axis_strides(mapping, tensor, context, data, pipeline):
         axis = ORDERS[mapping, position]
         if axis == TENSOR:
             tensor_stride = stride
-            stride *= tensor
+            stride *= t
         elif axis == CONTEXT:
             context_stride = stride
-            stride *= context
+            stride *= c
         elif axis == DATA:
             data_stride = stride
-            stride *= data
+            stride *= d
         else:
             pipeline_stride = stride
-            stride *= pipeline
+            stride *= p
     return tensor_stride, context_stride, data_stride, pipeline_stride
 
 
 @jit_lean
-def data_row(context, context_stride, data, data_stride):
-    """Return block, stride and jump of the data × context ranks, which hold equal weights."""
-    if context == 1:
-        return data, data_stride, data * data_stride
-    if data == 1:
-        return context, context_stride, context * context_stride
+def data_row(c, context_stride, d, data_stride):
+    """Return block, stride and jump of the d × c ranks that hold equal weights."""
+    if c == 1:
+        return d, data_stride, d * data_stride
+    if d == 1:
+        return c, context_stride, c * context_stride
     if context_stride < data_stride:
-        return context, context_stride, data_stride
-    return data, data_stride, context_stride
+        return c, context_stride, data_stride
+    return d, data_stride, context_stride
 
 
 @jit_lean
-def stage_row(tensor, context, data, pipeline, pipeline_stride):
-    """Return block and jump of the tensor × context × data ranks of a stage; the stride is 1.
+def stage_row(t, c, d, p, pipeline_stride):
+    """Return block and jump of the t × c × d ranks of each of p stages; the stride is 1.
 
     Only the pipeline is not among these axes, so the ranks inside it are contiguous.
     """
-    if pipeline == 1 or pipeline_stride == tensor * context * data:
+    if p == 1 or pipeline_stride == t * c * d:
         return 1, 1
-    return pipeline_stride, pipeline_stride * pipeline
+    return pipeline_stride, pipeline_stride * p
 
 
 @jit_lean
@@ -209,22 +209,21 @@ def data_groups(strategy, network):
     rank of a stage, `spread` devices holding all experts once. A shard set of data ranks
     spans ``shard_set * tensor`` devices, which hold that many ranks for each expert.
     """
-    tensor, context, data = strategy.tensor, strategy.context, strategy.data_ranks
+    t, c, d = strategy.tensor_parallel, strategy.context_parallel, strategy.data_parallel
+    p = strategy.pipeline_parallel
     shard_set = strategy.shard_group
-    spread = strategy.expert * strategy.expert_tensor
-    replicas = data * context
-    holders = tensor * replicas // spread
-    expert_set = max(1, shard_set * tensor // spread) if shard_set > 0 else 0
+    spread = strategy.expert_parallel * strategy.expert_tensor_parallel
+    replicas = d * c
+    holders = t * replicas // spread
+    expert_set = max(1, shard_set * t // spread) if shard_set > 0 else 0
     if strategy.mapping == 0:  # tensor-context-data-pipeline: every row is even
-        dense = Group(replicas, tensor, shard_set, tensor, tensor * shard_set)
+        dense = Group(replicas, t, shard_set, t, t * shard_set)
         sparse = Group(holders, spread, expert_set, spread, spread * expert_set)
-        return Groups(dense, sparse, tensor * replicas)
-    _, context_stride, data_stride, pipeline_stride = axis_strides(
-        strategy.mapping, tensor, context, data, strategy.pipeline
-    )
-    block, stride, jump = data_row(context, context_stride, data, data_stride)
+        return Groups(dense, sparse, t * replicas)
+    _, context_stride, data_stride, pipeline_stride = axis_strides(strategy.mapping, t, c, d, p)
+    block, stride, jump = data_row(c, context_stride, d, data_stride)
     dense = group_in_row(replicas, 1, shard_set, block, stride, jump, network)
-    block, jump = stage_row(tensor, context, data, strategy.pipeline, pipeline_stride)
+    block, jump = stage_row(t, c, d, p, pipeline_stride)
     sparse = group_in_row(holders, spread, expert_set, block, 1, jump, network)
     return Groups(dense, sparse, pipeline_stride)
 
@@ -242,7 +241,7 @@ def place_layers(mapping, tensor, context, data, pipeline, expert, expert_tensor
     Parameters
     ----------
     mapping, tensor, context, data, pipeline, expert, expert_tensor : int64[rows]
-        Strategy columns.
+        Strategy columns: the mapping and the degrees of these axes.
     out : int64[4, rows]
         Strides of tensor and context ranks, block and jump of the ranks of a stage.
         What makes no difference to a row's groups is as in the default order, so that

@@ -180,14 +180,14 @@ def write_bounds(strategy, batch, key, stages, settings, row):
     of, busy = stages.of[strategy.stage_key], 0.0
     for number in range(of.first, of.behind):
         busy = max(busy, stages.sums[number].busy)
-    if strategy.schedule & TWO_COPIES and strategy.pipeline > 1:
+    if strategy.schedule & TWO_COPIES and strategy.pipeline_parallel > 1:
         busy *= 0.5
     busy *= 1.0 - SLACK
-    each = strategy.data_ranks * strategy.micro_batch
+    each = strategy.data_parallel * strategy.micro_batch_size
     for variable in range(row.size):
         row[variable] = 0.0
     row[ROW.step_time] = batch[strategy.first] // each * busy
-    rate = each * strategy.sequence * (1.0 - strategy.padding) / (busy * settings.devices)
+    rate = each * strategy.sequence_length * (1.0 - strategy.padding) / (busy * settings.devices)
     row[ROW.tokens_per_second_per_device] = rate
     row[ROW.model_flops_utilization] = rate * key.flops_causal / key.peak
     row[ROW.model_flops_utilization_non_causal] = rate * key.flops_non_causal / key.peak

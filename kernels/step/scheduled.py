@@ -90,7 +90,7 @@ def _price(strategies, layer_key, parts, settings, network, shards):
         strategy = strategies[number]
         groups = data_groups(strategy, network)
         own = parts[layer_key[number]]
-        price_shards(strategy.zero, own, groups, settings, network, memo, shards[number])
+        price_shards(strategy.zero_stage, own, groups, settings, network, memo, shards[number])
 
 
 @jit
@@ -103,15 +103,15 @@ def _distinct(strategies, layer_key):
     rows = 0
     for i in range(count):
         one = strategies[i]
-        if not shards_parameters(one.zero):
+        if not shards_parameters(one.zero_stage):
             continue
-        now[0], now[1], now[2] = layer_key[i], one.mapping, one.tensor
-        now[3], now[4], now[5] = one.context, one.pipeline, one.data_ranks
-        now[6], now[7], now[8] = one.shard_group, one.expert, one.expert_tensor
+        now[0], now[1], now[2] = layer_key[i], one.mapping, one.tensor_parallel
+        now[3], now[4], now[5] = one.context_parallel, one.pipeline_parallel, one.data_parallel
+        now[6], now[7], now[8] = one.shard_group, one.expert_parallel, one.expert_tensor_parallel
         mixed = (
             2654435761 * now[0]
             + 7919 * one.mapping
-            + 104729 * one.data_ranks
+            + 104729 * one.data_parallel
             + 31 * one.shard_group
         )
         slot = mixed // 128 & (SLOTS - 1)
@@ -372,7 +372,9 @@ def boundary_sends(strategies, layer_key, keys, settings, network):
     for i in range(sends.size):
         key, strategy = keys.of[layer_key[i]], strategies[i]
         groups = data_groups(strategy, network)
-        sends[i] = boundary_send(key, strategy.pipeline, groups, settings, network, memo).time
+        sends[i] = boundary_send(
+            key, strategy.pipeline_parallel, groups, settings, network, memo
+        ).time
     return sends
 
 

@@ -176,7 +176,7 @@ class Update(NamedTuple):
 def optimizer_time(strategy, load, groups, settings, device):
     """Return the `Update` of a strategy: of what the host does not update."""
     updated, read, written = optimizer_work(
-        strategy.zero, load.weights, load.experts, groups, settings
+        strategy.zero_stage, load.weights, load.experts, groups, settings
     )
     own = 1.0 - strategy.offload_optimizer
     updated, read, written = own * updated, own * read, own * written

@@ -156,7 +156,7 @@ def stage_load(strategy, batches, stages, shards, slot, groups, settings, networ
     shard_first, copies_exposed = 0.0, 0.0
     first_ahead, first_shown, last_ahead, last_shown = 0.0, 0.0, 0.0, 0.0
     least_ahead, least_shown = np.inf, np.inf  # in forward and in backward passes, on any stage
-    sharded = shards_parameters(strategy.zero)
+    sharded = shards_parameters(strategy.zero_stage)
     copied = offloads(strategy)
     key = stages.of[strategy.stage_key]
     for row in range(key.first, key.behind):
@@ -184,7 +184,7 @@ def stage_load(strategy, batches, stages, shards, slot, groups, settings, networ
         least_ahead, least_shown = min(least_ahead, ahead), min(least_shown, exposed - ahead)
         if stage.first_stage == 0:
             first_ahead, first_shown = ahead, exposed - ahead
-        elif stage.first_stage == strategy.pipeline - 1:
+        elif stage.first_stage == strategy.pipeline_parallel - 1:
             last_ahead, last_shown = ahead, exposed - ahead
         executed += copies * stage.flops
         shard_widths += copies * width
@@ -195,8 +195,8 @@ def stage_load(strategy, batches, stages, shards, slot, groups, settings, networ
         if stage.trained + stage.trained_experts > weights + experts:
             weights, experts = stage.trained, stage.trained_experts
     ends = Ends(
-        key.forward + least_ahead / strategy.virtual,
-        key.backward + least_shown / strategy.virtual,
+        key.forward + least_ahead / strategy.virtual_pipeline,
+        key.backward + least_shown / strategy.virtual_pipeline,
         key.first_forward + first_ahead - least_ahead,
         key.first_backward + first_shown - least_shown,
         key.last_forward + max(0.0, last_ahead - least_ahead),

@@ -112,18 +112,18 @@ def schedule_bits(closed_form: str, joins_ends: bool, copies: int) -> int:
 STRATEGY = np.dtype(
     [
         ("stage_key", np.int64),  # number of its pair of layer key and (pipeline, virtual) pair
-        ("tensor", np.int64),
-        ("context", np.int64),
-        ("pipeline", np.int64),
-        ("virtual", np.int64),
+        ("tensor_parallel", np.int64),
+        ("context_parallel", np.int64),
+        ("pipeline_parallel", np.int64),
+        ("virtual_pipeline", np.int64),
         ("schedule", np.int64),  # of `schedule_bits`
-        ("data_ranks", np.int64),
-        ("zero", np.int64),
+        ("data_parallel", np.int64),
+        ("zero_stage", np.int64),
         ("shard_group", np.int64),
-        ("expert", np.int64),
-        ("expert_tensor", np.int64),
-        ("micro_batch", np.int64),
-        ("sequence", np.int64),
+        ("expert_parallel", np.int64),
+        ("expert_tensor_parallel", np.int64),
+        ("micro_batch_size", np.int64),
+        ("sequence_length", np.int64),
         ("mapping", np.int64),
         ("padding", np.float64),  # a share, as what is offloaded
         ("offload_activations", np.float64),

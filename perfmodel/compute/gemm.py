@@ -246,7 +246,7 @@ def gemm_times(
         See `gemm_device`.
     """
     hardware = load_hardware(hardware)
-    from perfmodel.kernels.matmul import gemm
+    from perfmodel.kernels.matmul import at_once
     from perfmodel.kernels.matmul.tiles import PANELS, SPLITS, TILES
     from perfmodel.kernels.work import kernel_work
 
@@ -268,7 +268,7 @@ def gemm_times(
     check_least(place, {"output_bytes": width}, 0.0)
     tiles = PANELS if device.array_side > 0.0 else TILES
     with kernel_work(gemms=rows.size):
-        time, traffic, tile, split, bound = gemm.gemm_times(
+        time, traffic, tile, split, bound = at_once.gemm_times(
             rows, cols, depth, copies, width, adds != 0.0, device, tiles, SPLITS
         )
     tile_rows, tile_columns = tiles.astype(np.int64).T.copy()
@@ -371,7 +371,7 @@ def weight_only_times(
     through the cache as they lie. Prompts are bursts between passes that wait for memory: the
     device is not at its power limit for minutes (`gemm_device`, ``steady``).
     """
-    from perfmodel.kernels.matmul import gemm
+    from perfmodel.kernels.matmul import at_once
     from perfmodel.kernels.matmul.tiles import PANELS, SPLITS, TILES
     from perfmodel.kernels.work import kernel_work
 
@@ -381,7 +381,7 @@ def weight_only_times(
     output, adds = np.full(m.size, 2.0), np.zeros(m.size, np.bool_)
     narrow = weight_bytes < CLOSE * device.operand_bytes
     with kernel_work(gemms=m.size * (1 + narrow)):
-        wide = gemm.gemm_times(m, n, k, batch, output, adds, device, tiles, SPLITS)[0]
+        wide = at_once.gemm_times(m, n, k, batch, output, adds, device, tiles, SPLITS)[0]
         if not narrow:
             return wide
         ratio = device.operand_bytes / weight_bytes
@@ -390,6 +390,6 @@ def weight_only_times(
             l2_bandwidth=device.l2_bandwidth * ratio,
             unit_bandwidth=device.unit_bandwidth * ratio,
         )
-        least = gemm.gemm_times(m, n, k, batch, output, adds, free, tiles, SPLITS)[0]
+        least = at_once.gemm_times(m, n, k, batch, output, adds, free, tiles, SPLITS)[0]
     absent = n * k * batch * (device.operand_bytes - weight_bytes)
     return np.maximum(wide - absent / device.memory_bandwidth, least)

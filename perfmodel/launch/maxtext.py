@@ -200,14 +200,14 @@ def launch_of(settings: Settings, devices: int = 0) -> Launch:
     if routed:
         facts |= _read_experts(settings)
     found, domain = _mesh(settings, _topology(settings) or devices)
-    tensor = max(found["tensor_sequence"], 1) * max(found["tensor"], 1)
+    tensor_parallel = max(found["tensor_sequence"], 1) * max(found["tensor"], 1)
     strategy |= {
-        "tensor_parallel": tensor,
-        "sequence_parallel": tensor > 1,
+        "tensor_parallel": tensor_parallel,
+        "sequence_parallel": tensor_parallel > 1,
         "context_parallel": max(found["context"], 1),
         "pipeline_parallel": max(found["pipeline"], 1),
         "expert_parallel": max(found["expert"], 1),
-        "expert_tensor_parallel": tensor if has_experts(model) else 1,
+        "expert_tensor_parallel": tensor_parallel if has_experts(model) else 1,
     }
     sharded = found["fsdp"] != 1
     strategy["zero_stage"] = 3 if sharded else int(settings.flag(_OPTIMIZER))
@@ -217,7 +217,7 @@ def launch_of(settings: Settings, devices: int = 0) -> Launch:
     if all(degree > 0 for degree in found.values()):
         replicas = found["data"] * found["fsdp"] * found["expert"]
         strategy["data_parallel"] = replicas
-        total = replicas * tensor * found["context"] * found["pipeline"]
+        total = replicas * tensor_parallel * found["context"] * found["pipeline"]
         if strategy["zero_stage"] == 3 and found["data"] > 1:
             strategy["shard_group"] = found["fsdp"] * found["expert"] * found["context"]
     else:

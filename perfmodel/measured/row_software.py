@@ -244,9 +244,9 @@ def context_parallel_kind(row: MeasuredRow, framework: Framework) -> str:
     return framework.context_parallel_kind
 
 
-def sequence_parallel(row: MeasuredRow, framework: Framework, tensor: int) -> bool:
+def sequence_parallel(row: MeasuredRow, framework: Framework, tensor_parallel: int) -> bool:
     """As stated; else on with tensor parallelism where the software has it."""
-    if tensor == 1:
+    if tensor_parallel == 1:
         return False
     stated = row.lower("sequence_parallel")
     if stated:

@@ -192,15 +192,15 @@ def _inferencex(item: Mapping[str, Any]) -> dict[str, str]:
         cells |= {"n_gpus": prefill + decode or None}
         cells |= {"out_tok_s_gpu": None if per_device is None else per_device * share}
     else:
-        tensor = _number(item.get("tp")) or 1.0
+        tensor_parallel = _number(item.get("tp")) or 1.0
         pipeline = _number(item.get("pp")) or 1.0
         cells |= {
             "mode": "closed loop, aggregated",
-            "tp": tensor,
+            "tp": tensor_parallel,
             "pp": pipeline,
             "ep": _number(item.get("ep")),
             "attention_dp": _switch(item.get("dp_attention")),
-            "n_gpus": tensor * pipeline,
+            "n_gpus": tensor_parallel * pipeline,
             "out_tok_s_gpu": per_device,
         }
     return _row(cells)
@@ -210,11 +210,11 @@ def _pools(item: Mapping[str, Any]) -> dict[str, Any]:
     """Return the layout of both pools; attention data parallelism is inside their degrees."""
     found: dict[str, Any] = {}
     for pool in ("prefill", "decode"):
-        tensor = _number(item.get(f"{pool}_tp")) or 1.0
-        ranks = tensor if _switch(item.get(f"{pool}_dp_attention")) == "true" else 1.0
+        tensor_parallel = _number(item.get(f"{pool}_tp")) or 1.0
+        ranks = tensor_parallel if _switch(item.get(f"{pool}_dp_attention")) == "true" else 1.0
         found |= {
             f"{pool}_workers": _number(item.get(f"{pool}_num_workers")),
-            f"{pool}_tp": tensor / ranks,
+            f"{pool}_tp": tensor_parallel / ranks,
             f"{pool}_attention_dp": ranks,
             f"{pool}_pp": _number(item.get(f"{pool}_pp")),
             f"{pool}_ep": _number(item.get(f"{pool}_ep")),

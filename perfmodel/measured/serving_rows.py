@@ -144,22 +144,24 @@ def layout_of(
     notes: list[str] = []
     if apart(row):
         return _pools(row, model, notes), tuple(notes)
-    tensor, pipeline = row.whole("tp") or 1, row.whole("pp") or 1
+    tensor_parallel, pipeline = row.whole("tp") or 1, row.whole("pp") or 1
     devices = row.whole("n_gpus")
     if devices is None:
         raise Skip("number of devices not stated")
-    if hardware.name.startswith("trn") and tensor * pipeline == 2 * devices:
-        tensor //= 2
+    if hardware.name.startswith("trn") and tensor_parallel * pipeline == 2 * devices:
+        tensor_parallel //= 2
         notes.append("tensor parallelism in cores, two a device")
-    ranks = _attention_ranks(row, model, tensor)
-    inside = ranks > 1 and tensor * pipeline <= devices < tensor * ranks * pipeline
-    if inside and tensor % ranks == 0:
+    ranks = _attention_ranks(row, model, tensor_parallel)
+    inside = (
+        ranks > 1 and tensor_parallel * pipeline <= devices < tensor_parallel * ranks * pipeline
+    )
+    if inside and tensor_parallel % ranks == 0:
         # Engines count attention data parallelism inside the tensor-parallel degree.
-        tensor //= ranks
-    share = tensor * ranks
+        tensor_parallel //= ranks
+    share = tensor_parallel * ranks
     workers, rest = divmod(devices, share * pipeline)
     if rest or not workers:
-        detail = f"{devices} devices, tp {tensor} × attention_dp {ranks} × pp {pipeline}"
+        detail = f"{devices} devices, tp {tensor_parallel} × attention_dp {ranks} × pp {pipeline}"
         raise Skip("layout does not fit the devices", detail)
     experts = _experts(row, share * workers, notes) if model.has_experts else 1
     experts = _whole_experts(model, share, ranks, experts, notes)
@@ -167,11 +169,11 @@ def layout_of(
         # Experts over all replicas: one worker, whose attention ranks they are.
         ranks, workers = ranks * workers, 1
         notes.append("replicas that share their experts are attention ranks of one worker")
-    if (tensor * ranks) % experts:
-        detail = f"ep {experts} on tp {tensor} × attention_dp {ranks}"
+    if (tensor_parallel * ranks) % experts:
+        detail = f"ep {experts} on tp {tensor_parallel} × attention_dp {ranks}"
         raise Skip("layout does not fit the devices", detail)
     return {
-        "tensor_parallel": tensor,
+        "tensor_parallel": tensor_parallel,
         "pipeline_parallel": pipeline,
         "expert_parallel": experts,
         "attention_data_parallel": ranks,
@@ -184,25 +186,25 @@ def _pools(row: MeasuredRow, model: ModelSpec, notes: list[str]) -> dict[str, in
     found: dict[str, int] = {}
     devices = 0
     for pool, prefix in (("prefill", "prefill_"), ("decode", "")):
-        workers, tensor = row.whole(f"{pool}_workers"), row.whole(f"{pool}_tp")
-        if workers is None or tensor is None:
+        workers, tensor_parallel = row.whole(f"{pool}_workers"), row.whole(f"{pool}_tp")
+        if workers is None or tensor_parallel is None:
             raise Skip("workers of the pools not stated", f"column '{pool}_workers' or '{pool}_tp'")
         ranks = row.whole(f"{pool}_attention_dp") or 1
         pipeline = row.whole(f"{pool}_pp") or 1
         experts = row.whole(f"{pool}_ep") or 1
-        if (tensor * ranks) % experts:
-            detail = f"{pool}: ep {experts} on tp {tensor} × attention_dp {ranks}"
+        if (tensor_parallel * ranks) % experts:
+            detail = f"{pool}: ep {experts} on tp {tensor_parallel} × attention_dp {ranks}"
             raise Skip("layout does not fit the devices", detail)
         if model.has_experts:
-            experts = _whole_experts(model, tensor * ranks, ranks, experts, notes)
+            experts = _whole_experts(model, tensor_parallel * ranks, ranks, experts, notes)
         found |= {
             f"{prefix}workers": workers,
-            f"{prefix}tensor_parallel": tensor,
+            f"{prefix}tensor_parallel": tensor_parallel,
             f"{prefix}attention_data_parallel": ranks,
             f"{prefix}pipeline_parallel": pipeline,
             f"{prefix}expert_parallel": experts,
         }
-        devices += workers * tensor * ranks * pipeline
+        devices += workers * tensor_parallel * ranks * pipeline
     stated = row.whole("n_gpus")
     if stated not in (None, devices):
         raise Skip("layout does not fit the devices", f"pools of {devices}, {stated} stated")
@@ -214,14 +216,14 @@ def apart(row: MeasuredRow) -> bool:
     return "disagg" in row.lower("mode") or row.whole("prefill_workers") is not None
 
 
-def _attention_ranks(row: MeasuredRow, model: ModelSpec, tensor: int) -> int:
+def _attention_ranks(row: MeasuredRow, model: ModelSpec, tensor_parallel: int) -> int:
     """Return the attention-data-parallel degree, from a number or from words."""
     text = row.lower("attention_dp")
     said = f"{row.lower('notes')} {row.lower('ep')}"
     if text in ON or (not text and "attention dp" in said):
-        return tensor
-    if model.has_experts and any(heads % tensor for heads, _ in head_counts(model)):
-        raise Skip("layout of attention not stated", f"heads do not divide by tp {tensor}")
+        return tensor_parallel
+    if model.has_experts and any(heads % tensor_parallel for heads, _ in head_counts(model)):
+        raise Skip("layout of attention not stated", f"heads do not divide by tp {tensor_parallel}")
     return 1 if text in OFF else row.whole("attention_dp") or 1
 
 

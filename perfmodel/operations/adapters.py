@@ -119,8 +119,8 @@ class AdaptedList(OperationList):
             name = f"{product}{MARK}{label}"
             inner: Size = rank
             if split == "columns":
-                inner = inner / self.keys.tensor
-            outer = width / self.keys.tensor if split == "rows" else width
+                inner = inner / self.keys.tensor_parallel
+            outer = width / self.keys.tensor_parallel if split == "rows" else width
             with self.trained():
                 self.linear(
                     f"{name}_down", tokens, inputs, inner, quantised=False, batch=batch, count=count
@@ -174,14 +174,14 @@ class AdaptedList(OperationList):
                 "tensor",
                 collective,
                 self.keys.tokens * width * 2.0,
-                self.keys.tensor,
+                self.keys.tensor_parallel,
                 self.keys.tensor_stride,
                 count=count,
             )
         )
 
     def _parallel(self) -> Column:
-        return (self.keys.tensor > 1) * 1.0
+        return (self.keys.tensor_parallel > 1) * 1.0
 
     def _share_rank(self, name: str, split: str, rank: float) -> None:
         """Have every tensor rank know all r results of A, and sum their gradients."""

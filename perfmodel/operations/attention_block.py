@@ -42,8 +42,8 @@ def add_attention(ops: OperationList, model: ModelSpec, spec: AttentionSpec) -> 
     """Add projections, rotary embedding, the attention itself and their communication."""
     hidden = float(model.hidden_size)
     tokens = ops.keys.tokens
-    heads = np.maximum(spec.heads / ops.keys.tensor, 1.0)
-    groups = np.maximum(spec.key_value_heads / ops.keys.tensor, 1.0)
+    heads = np.maximum(spec.heads / ops.keys.tensor_parallel, 1.0)
+    groups = np.maximum(spec.key_value_heads / ops.keys.tensor_parallel, 1.0)
     if spec.cross:
         _cross_projections(ops, model, spec, heads, groups)
     elif spec.kind == "mla":
@@ -157,7 +157,7 @@ def _output(ops: OperationList, hidden: float, spec: AttentionSpec, heads: Colum
     """Project heads back to the hidden size, perhaps through a low rank in groups of them."""
     width = heads * spec.value_head_dim
     if spec.output_groups:
-        grouped = np.maximum(spec.output_groups / ops.keys.tensor, 1.0)
+        grouped = np.maximum(spec.output_groups / ops.keys.tensor_parallel, 1.0)
         rank = float(spec.output_lora_rank)
         ops.linear("attention.output_down", ops.keys.tokens, width / grouped, rank, batch=grouped)
         width = grouped * rank
@@ -172,7 +172,7 @@ def _latent_projections(ops: OperationList, hidden: float, spec: AttentionSpec) 
     residual stream, and the short latents are gathered instead of the hidden state.
     """
     tokens, own = ops.keys.tokens, ops.keys.stream_tokens
-    heads = np.maximum(spec.heads / ops.keys.tensor, 1.0)
+    heads = np.maximum(spec.heads / ops.keys.tensor_parallel, 1.0)
     latent = float(spec.kv_lora_rank + spec.qk_rope_head_dim)
     if spec.q_lora_rank:
         ops.linear("attention.query_down", own, hidden, float(spec.q_lora_rank))

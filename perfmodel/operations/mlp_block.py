@@ -332,14 +332,14 @@ def add_mlp(ops: OperationList, model: ModelSpec, mlp: MlpSpec) -> None:
             add_experts(ops, model, mlp)
             with ops.in_module("shared_experts"):
                 if mlp.shared_intermediate_size:
-                    width = mlp.shared_intermediate_size / ops.keys.tensor
+                    width = mlp.shared_intermediate_size / ops.keys.tensor_parallel
                     roles = Role.SHARED, Role.SHARED_OUTPUT
                     _add_block(ops, model, mlp, "mlp.shared", width, roles)
                 if mlp.shared_expert_gate:
                     with ops.in_role(Role.SHARED_OUTPUT):
                         _add_shared_gate(ops, float(model.hidden_size))
         else:
-            width = mlp.intermediate_size / ops.keys.tensor
+            width = mlp.intermediate_size / ops.keys.tensor_parallel
             _add_block(ops, model, mlp, "mlp", width, (Role.MLP, Role.MLP_OUTPUT))
         ops.products("mlp", mlp.extra)
 

@@ -322,7 +322,7 @@ class OperationList:
         )
         written = written + further_written * is_fp8
         ahead = gathered * self.framework.gathers_quantised * self.keys.sharded
-        share = np.where(ahead > 0, 1.0 / self.keys.tensor, 1.0)
+        share = np.where(ahead > 0, 1.0 / self.keys.tensor_parallel, 1.0)
         copied = self.machine.fp8_transposed_copies and not self.frozen
         turned = np.where(ahead > 0, 1.0 * copied * is_fp8, 0.0)
         return elements * (share * read + turned), elements * (share * (written - turned) + turned)
@@ -349,7 +349,7 @@ class OperationList:
             rank repeats it for all.
         """
         tokens = self.keys.stream_tokens if own else self.keys.tokens
-        degree = self.keys.tensor
+        degree = self.keys.tensor_parallel
         for piece in pieces:
             if piece.kind != "matrix":
                 continue
@@ -362,7 +362,7 @@ class OperationList:
 
     def sum_over_tensor(self, name: str, width: float, product: str) -> None:
         """Add partial results that every rank needs whole, and as much for their gradients."""
-        parallel = (self.keys.tensor > 1).astype(np.float64)
+        parallel = (self.keys.tensor_parallel > 1).astype(np.float64)
         for phase in ("forward", "backward_input"):
             collective = f"{name}.all_reduce"
             self._tensor(collective, phase, "all_reduce", width, parallel, product, "never")
@@ -378,7 +378,7 @@ class OperationList:
         (Korthikanti et al. 2022, section 4.2; Megatron-LM
         ``LinearWithGradAccumulationAndAsyncCommunication``).
         """
-        sharded, parallel = self.keys.sharded, (self.keys.tensor > 1).astype(np.float64)
+        sharded, parallel = self.keys.sharded, (self.keys.tensor_parallel > 1).astype(np.float64)
         plain = parallel * (1 - sharded)
         size = self._gathered_bytes(quantised)
         if quantised:
@@ -425,7 +425,7 @@ class OperationList:
         for i, item in enumerate(self.operations):
             if isinstance(item, Stream) and (item.name, item.phase) == cast:
                 self.operations[i] = replace(item, bytes_read=read, bytes_written=written)
-        sharded, parallel = self.keys.sharded, (self.keys.tensor > 1).astype(np.float64)
+        sharded, parallel = self.keys.sharded, (self.keys.tensor_parallel > 1).astype(np.float64)
         plain = parallel * (1 - sharded)
         self._tensor(
             f"{name}.reduce_scatter", "forward", "reduce_scatter", width, sharded, product, "full"
@@ -463,7 +463,7 @@ class OperationList:
                     "tensor",
                     "all_reduce",
                     4.0,
-                    self.keys.tensor,
+                    self.keys.tensor_parallel,
                     self.keys.tensor_stride,
                     count=count,
                 )
@@ -501,11 +501,11 @@ class OperationList:
                 "tensor",
                 collective,
                 self.keys.tokens * width * size,
-                self.keys.tensor,
+                self.keys.tensor_parallel,
                 self.keys.tensor_stride,
                 hidden_by=((product, phase),),
                 hides=hides,
-                tail=1.0 / self.keys.tensor if needs == "full" else 0.0,
+                tail=1.0 / self.keys.tensor_parallel if needs == "full" else 0.0,
                 count=count,
             )
         )

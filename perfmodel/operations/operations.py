@@ -292,7 +292,7 @@ class LayerKeys:
         return (self.columns[name] == code).astype(np.float64)
 
     @property
-    def tensor(self) -> Column:
+    def tensor_parallel(self) -> Column:
         """Tensor-parallel degree t."""
         return self.number("tensor_parallel")
 
@@ -306,12 +306,16 @@ class LayerKeys:
     @property
     def context_stride(self) -> Column:
         """Distance of neighbouring context ranks, in devices."""
-        return self.number("context_stride") if "context_stride" in self.columns else self.tensor
+        return (
+            self.number("context_stride")
+            if "context_stride" in self.columns
+            else self.tensor_parallel
+        )
 
     @property
     def sharded(self) -> Column:
         """1 where sequence parallelism shards the residual stream over t."""
-        return self.number("sequence_parallel") * (self.tensor > 1)
+        return self.number("sequence_parallel") * (self.tensor_parallel > 1)
 
     @property
     def tokens(self) -> Column:
@@ -334,7 +338,7 @@ class LayerKeys:
     @property
     def stream_tokens(self) -> Column:
         """Tokens of the residual stream on one device (fewer with sequence parallelism)."""
-        return np.where(self.sharded > 0, self.tokens / self.tensor, self.tokens)
+        return np.where(self.sharded > 0, self.tokens / self.tensor_parallel, self.tokens)
 
     @property
     def low_precision(self) -> Column:

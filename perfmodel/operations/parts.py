@@ -199,8 +199,8 @@ def _within(tower: TowerSpec, item: Operation, times: int) -> Operation:
 
 def padded_vocabulary(model: ModelSpec, keys: LayerKeys, framework: Framework) -> np.ndarray:
     """Vocabulary rows on one device, after padding, shape (keys,)."""
-    multiple = framework.pads_vocabulary_to * keys.tensor
-    return np.ceil(model.vocab_size / multiple) * multiple / keys.tensor
+    multiple = framework.pads_vocabulary_to * keys.tensor_parallel
+    return np.ceil(model.vocab_size / multiple) * multiple / keys.tensor_parallel
 
 
 def _add_embedding(ops: OperationList, model: ModelSpec) -> None:
@@ -219,7 +219,7 @@ def _add_embedding(ops: OperationList, model: ModelSpec) -> None:
             read, written = traffic(embedding(1, 1, tables=read_tables, backward=backward))
             ops.append(Stream(name, phase, numbers * read, numbers * written))
     # Rows of a vocabulary-parallel table are summed over the tensor-parallel group.
-    parallel = (keys.tensor > 1) * 1.0
+    parallel = (keys.tensor_parallel > 1) * 1.0
     for collective, phase, count in (
         ("reduce_scatter", "forward", keys.sharded),
         ("all_reduce", "forward", parallel - keys.sharded),
@@ -233,7 +233,7 @@ def _add_embedding(ops: OperationList, model: ModelSpec) -> None:
                     "tensor",
                     collective,
                     elements * 2.0,
-                    keys.tensor,
+                    keys.tensor_parallel,
                     keys.tensor_stride,
                     count=count,
                 )
@@ -273,7 +273,7 @@ def _add_loss(ops: OperationList, vocabulary: np.ndarray) -> None:
         flops=float(loss.flops),
         launches=float(loss.launches),
     )
-    parallel = (keys.tensor > 1) * 1.0
+    parallel = (keys.tensor_parallel > 1) * 1.0
     if np.any(parallel > 0):
         # Maximum, sum and the target's logit of every token, fp32.
         ops.add(
@@ -283,7 +283,7 @@ def _add_loss(ops: OperationList, vocabulary: np.ndarray) -> None:
                 "tensor",
                 "all_reduce",
                 keys.tokens * 4.0,
-                keys.tensor,
+                keys.tensor_parallel,
                 keys.tensor_stride,
                 count=3.0 * parallel,
             )
@@ -301,5 +301,5 @@ def _add_mtp(ops: OperationList, model: ModelSpec) -> None:
         "mtp.projection",
         keys.tokens,
         2.0 * model.hidden_size,
-        model.hidden_size / keys.tensor,
+        model.hidden_size / keys.tensor_parallel,
     )

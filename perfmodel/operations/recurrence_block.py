@@ -46,11 +46,11 @@ def add_recurrence(ops: OperationList, model: ModelSpec, spec: RecurrenceSpec) -
     own = [piece for piece in spec.pieces(hidden) if piece not in spec.extra]
     products = [piece for piece in own if piece.kind == "matrix" and piece.name != "output"]
     inputs = tuple(piece for piece in products if piece.inputs == hidden)
-    inner = spec.inner_size / keys.tensor
+    inner = spec.inner_size / keys.tensor_parallel
     ops.enter_tensor_parallel("recurrence.input", float(hidden), "recurrence.input")
     ops.products("recurrence", inputs)
     if spec.conv_channels:
-        channels = spec.conv_channels / keys.tensor
+        channels = spec.conv_channels / keys.tensor_parallel
         _convolution(ops, "recurrence.convolution", channels, spec.conv_kernel, exchanged=True)
     for piece in products:
         if piece in inputs:
@@ -59,7 +59,9 @@ def add_recurrence(ops: OperationList, model: ModelSpec, spec: RecurrenceSpec) -
         if piece.split == "rows":
             name = f"recurrence.{piece.name}"
             ops.sum_over_tensor(name, float(piece.outputs), name)
-    width = sum(piece.outputs for piece in inputs if piece.split == "columns") / keys.tensor
+    width = (
+        sum(piece.outputs for piece in inputs if piece.split == "columns") / keys.tensor_parallel
+    )
     _core(ops, spec, width + inner)
     if spec.kind != "mamba1":  # whose scan holds its gate
         _gated_norm(ops, spec.output_norm, keys.tokens * inner)
@@ -73,7 +75,7 @@ def add_short_convolution(ops: OperationList, model: ModelSpec, spec: ShortConvo
     """Add a gated convolution: h -> 3c, a product ahead of it, one behind it, c -> h (LFM2)."""
     hidden = float(model.hidden_size)
     tokens = ops.keys.tokens
-    channels = spec.channels / ops.keys.tensor
+    channels = spec.channels / ops.keys.tensor_parallel
     ops.enter_tensor_parallel("convolution.input", hidden, "convolution.input")
     ops.linear("convolution.input", tokens, hidden, 3.0 * channels)
     product, gradient = (traffic(elementwise(name, 1.0)) for name in ("mul", "mul_backward"))
@@ -116,8 +118,8 @@ def _core(ops: OperationList, spec: RecurrenceSpec, exchanged_width: Column) -> 
     degree = keys.number("context_parallel")
     exchanged = exchanges_heads(keys)
     split = np.where(exchanged, degree, 1.0)
-    heads = spec.heads / keys.tensor
-    key_heads = np.maximum(spec.key_heads / keys.tensor, 1.0)
+    heads = spec.heads / keys.tensor_parallel
+    key_heads = np.maximum(spec.key_heads / keys.tensor_parallel, 1.0)
     length = keys.number("sequence_length") / np.where(exchanged, 1.0, degree)
     batch = keys.number("micro_batch_size")
     for phase, backward in (("forward", False), ("backward_input", True)):

@@ -58,12 +58,12 @@ SAMPLER_LAUNCHES = 4.0
 without top-k, SGLang's ``Sampler``)."""
 
 
-def pass_keys(tensor: np.ndarray, tokens: np.ndarray) -> LayerKeys:
+def pass_keys(tensor_parallel: np.ndarray, tokens: np.ndarray) -> LayerKeys:
     """Return layer keys of passes of `tokens` tokens on `tensor` devices, shape (keys,)."""
     ones, zeros = np.ones(tokens.size, np.int64), np.zeros(tokens.size, np.int64)
     return LayerKeys(
         {
-            "tensor_parallel": tensor.astype(np.int64),
+            "tensor_parallel": tensor_parallel.astype(np.int64),
             "sequence_parallel": zeros,
             "context_parallel": ones,
             "context_parallel_kind": zeros,
@@ -137,19 +137,19 @@ def _fused(item: Operation) -> Operation:
     return item
 
 
-def appended_numbers(spec: AttentionSpec, tensor: np.ndarray) -> np.ndarray:
+def appended_numbers(spec: AttentionSpec, tensor_parallel: np.ndarray) -> np.ndarray:
     """Numbers that attention appends to its cache per token on a device, shape (keys,)."""
     if spec.shared_keys or spec.cross:
-        return np.zeros(tensor.shape)
+        return np.zeros(tensor_parallel.shape)
     if spec.kind == "mla":
-        return np.full(tensor.shape, float(spec.kv_lora_rank + spec.qk_rope_head_dim))
+        return np.full(tensor_parallel.shape, float(spec.kv_lora_rank + spec.qk_rope_head_dim))
     width = spec.head_dim + (0 if spec.key_is_value and spec.output_groups else spec.value_head_dim)
-    return np.maximum(spec.key_value_heads / tensor, 1.0) * width
+    return np.maximum(spec.key_value_heads / tensor_parallel, 1.0) * width
 
 
 def append_operation(spec: AttentionSpec, keys: LayerKeys, element: float) -> Stream:
     """Write keys and values of the pass to the cache, `element` bytes a number."""
-    numbers = keys.tokens * appended_numbers(spec, keys.tensor)
+    numbers = keys.tokens * appended_numbers(spec, keys.tensor_parallel)
     count = (numbers > 0) * 1.0
     read, written = numbers * WIDE_BYTES, numbers * element
     return Stream("attention.append", "forward", read, written, count=count, role=Role.ATTENTION)
@@ -163,8 +163,8 @@ def norm_sums(spec: AttentionSpec, keys: LayerKeys) -> list[Communication]:
     """
     if not spec.qk_norm or spec.qk_norm_scope != "whole":
         return []
-    size, parallel = keys.tokens * 2.0 * 4.0, (keys.tensor > 1) * 1.0
-    group = size, keys.tensor, keys.tensor_stride
+    size, parallel = keys.tokens * 2.0 * 4.0, (keys.tensor_parallel > 1) * 1.0
+    group = size, keys.tensor_parallel, keys.tensor_stride
     return [
         Communication(
             "attention.qk_norm.all_reduce",
@@ -197,9 +197,9 @@ def head_operations(model: ModelSpec, keys: LayerKeys, machine: Machine) -> list
                 "tensor",
                 "all_gather",
                 logits * WIDE_BYTES,
-                keys.tensor,
+                keys.tensor_parallel,
                 keys.tensor_stride,
-                count=(keys.tensor > 1) * 1.0,
+                count=(keys.tensor_parallel > 1) * 1.0,
             )
         )
         # Cast to fp32, then a softmax and the largest of each row.

@@ -145,7 +145,7 @@ def expert_exchange_times(
     hidden: float,
     top_k: int,
     experts: int,
-    tensor: Floats,
+    tensor_parallel: Floats,
     attention: Floats,
     degree: Floats,
     wire_bytes: float = WIDE_BYTES,
@@ -161,7 +161,7 @@ def expert_exchange_times(
         Elements of a token that travels (of its latent, where experts have one).
     top_k, experts : int
         Experts of a token, and of the layer.
-    tensor, attention, degree : array of float64, shape (row,)
+    tensor_parallel, attention, degree : array of float64, shape (row,)
         Devices of an attention rank, attention ranks, and devices with different experts.
     wire_bytes : float
         An element that all ranks gather, where the engine quantises before [B].
@@ -181,7 +181,7 @@ def expert_exchange_times(
     engine can, DeepEP's dispatch and combine (`moe_exchange_times`), the faster of its modes.
     What t devices then hold of a rank's tokens is summed or gathered over them.
     """
-    t, a, e = (np.asarray(x, np.int64) for x in (tensor, attention, degree))
+    t, a, e = (np.asarray(x, np.int64) for x in (tensor_parallel, attention, degree))
     own = tokens * hidden * WIDE_BYTES
     reduced = all_reduce_times(hardware, engine, own, t)
     apart = (a > 1) & (e == t * a) & (e > top_k) & engine.expert_all_to_all
@@ -218,7 +218,7 @@ class Side:
 
     Attributes
     ----------
-    tensor, stages : int
+    tensor_parallel, stages : int
         Degrees t and p: the rank has t·p devices.
     bandwidth : float
         Of a device's link in one direction [B/s].
@@ -226,7 +226,7 @@ class Side:
         Of what all devices of the rank share beyond their links [B/s]; inf: nothing.
     """
 
-    tensor: int
+    tensor_parallel: int
     stages: int
     bandwidth: float
     shared: float = float("inf")
@@ -268,9 +268,11 @@ def sequence_flows(source: Side, target: Side, heads: int) -> tuple[Integers, In
 
     def cuts(side: Side) -> tuple[Floats, Floats, Floats, Floats]:
         """Where each device's layers and heads begin and end, as shares."""
-        stage, place = np.divmod(np.arange(side.tensor * side.stages), side.tensor)
-        parts = min(side.tensor, heads)
-        part = place * parts // side.tensor
+        stage, place = np.divmod(
+            np.arange(side.tensor_parallel * side.stages), side.tensor_parallel
+        )
+        parts = min(side.tensor_parallel, heads)
+        part = place * parts // side.tensor_parallel
         return stage / side.stages, (stage + 1) / side.stages, part / parts, (part + 1) / parts
 
     def overlap(low: Floats, high: Floats, other_low: Floats, other_high: Floats) -> Floats:
@@ -279,10 +281,12 @@ def sequence_flows(source: Side, target: Side, heads: int) -> tuple[Integers, In
 
     mine, theirs = cuts(source), cuts(target)
     common = overlap(*mine[:2], *theirs[:2]) * overlap(*mine[2:], *theirs[2:])
-    copies = max(source.tensor // heads, 1)
+    copies = max(source.tensor_parallel // heads, 1)
     if copies > 1:
-        sender = np.arange(source.tensor * source.stages) % source.tensor % copies
-        common *= sender[:, None] == np.arange(target.tensor * target.stages)[None, :] % copies
+        sender = np.arange(source.tensor_parallel * source.stages) % source.tensor_parallel % copies
+        common *= (
+            sender[:, None] == np.arange(target.tensor_parallel * target.stages)[None, :] % copies
+        )
     sources, targets = np.nonzero(common > 1e-12)
     return sources, targets, common[sources, targets]
 
@@ -299,7 +303,7 @@ def seconds_per_byte(source: Side, target: Side, heads: int) -> float:
     from perfmodel.kernels.work import kernel_work
 
     sources, targets, shares = sequence_flows(source, target, heads)
-    out, into = source.tensor * source.stages, target.tensor * target.stages
+    out, into = source.tensor_parallel * source.stages, target.tensor_parallel * target.stages
     capacity = np.concatenate(
         (
             np.full(out, source.bandwidth),
@@ -388,15 +392,15 @@ def handover(
     layers = grid.model.num_layers
     work = 2.0 * grid.model.active_parameter_count(include_embeddings=False)
     for number, row in enumerate(zip(*(it.tolist() for it in kinds.values()), strict=True)):
-        code, tensor, stages, own_tensor, own_stages, near, layerwise = row
+        code, tensor_parallel, stages, own_tensor, own_stages, near, layerwise = row
         level = 0 if near else -1
-        source = _side(device, level, tensor, stages)
+        source = _side(device, level, tensor_parallel, stages)
         target = _side(hardware, level, own_tensor, own_stages)
         rate = seconds_per_byte(source, target, heads)
         state = sequence_state(grid.model, 1, KV_FORMATS[code])
         token = state.per_token * rate
         if layerwise:
-            fastest = work / (tensor * stages * max(device.device.peak_flops.values()))
+            fastest = work / (tensor_parallel * stages * max(device.device.peak_flops.values()))
             token = exposed_time(token, fastest, layers)
         begin = hardware.system.network[level].latency + state.recurrent * rate
         of_kind[:, number] = begin, token
@@ -405,10 +409,10 @@ def handover(
     return latency, per_token
 
 
-def _side(hardware: Hardware, level: int, tensor: int, stages: int) -> Side:
+def _side(hardware: Hardware, level: int, tensor_parallel: int, stages: int) -> Side:
     network = hardware.system.network[level]
     bandwidth = LINK_SHARE * network.bandwidth
     shared = float("inf")
     if network.oversubscription > 1.0:
-        shared = tensor * stages * bandwidth / network.oversubscription
-    return Side(tensor, stages, bandwidth, shared)
+        shared = tensor_parallel * stages * bandwidth / network.oversubscription
+    return Side(tensor_parallel, stages, bandwidth, shared)

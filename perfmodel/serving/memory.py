@@ -144,14 +144,14 @@ def _stages(
 
 def _divided(by: int, layouts: Layouts, rows: NDArray[np.bool_]) -> Floats:
     """Return how many devices share a number, shape (rows,)."""
-    tensor = layouts.columns["tensor_parallel"][rows].astype(np.float64)
+    tensor_parallel = layouts.columns["tensor_parallel"][rows].astype(np.float64)
     if by == WHOLE:
-        return np.ones(tensor.shape)
+        return np.ones(tensor_parallel.shape)
     if by == TENSOR:
-        return tensor
+        return tensor_parallel
     if by == PLANE:
-        return tensor * layouts.columns["attention_data_parallel"][rows]
-    return np.minimum(tensor, by)
+        return tensor_parallel * layouts.columns["attention_data_parallel"][rows]
+    return np.minimum(tensor_parallel, by)
 
 
 def _sum_stages(
@@ -386,14 +386,14 @@ def _activations(
     """
     tokens = grid["token_budget"].astype(np.float64)
     columns = {name: column[layout] for name, column in layouts.columns.items()}
-    tensor = columns["tensor_parallel"].astype(np.float64)
-    plane = tensor * columns["attention_data_parallel"]
+    tensor_parallel = columns["tensor_parallel"].astype(np.float64)
+    plane = tensor_parallel * columns["attention_data_parallel"]
     widest = np.zeros(tokens.shape)
     model = grid.model
     for layer in model.layer_kinds()[0]:
         for spec in layer.attentions:
             heads = spec.heads * (2.0 * spec.head_dim + spec.value_head_dim)
-            widest = np.maximum(widest, tokens * heads / tensor)
+            widest = np.maximum(widest, tokens * heads / tensor_parallel)
         for part in layer.mlps:
             if part.kind == "moe":
                 rows = tokens * columns["attention_data_parallel"] * part.experts_per_token
@@ -401,7 +401,7 @@ def _activations(
                 width = 3.0 * part.expert_intermediate_size / inner + model.hidden_size
                 widest = np.maximum(widest, rows / columns["expert_parallel"] * width)
             else:
-                widest = np.maximum(widest, tokens * 3.0 * part.intermediate_size / tensor)
+                widest = np.maximum(widest, tokens * 3.0 * part.intermediate_size / tensor_parallel)
     streams = STREAMS_KEPT * model.streams * model.hidden_size * tokens
     sequences = np.minimum(grid["max_sequences"], tokens)
     logits = sequences * model.vocab_size * logit_bytes

@@ -36,7 +36,7 @@ class Calls(NamedTuple):
 
     Attributes
     ----------
-    tensor : ndarray
+    tensor_parallel : ndarray
         Devices of the attention rank.
     batch : ndarray
         Sequences.
@@ -44,7 +44,7 @@ class Calls(NamedTuple):
         Tokens that each runs, and those up to its end, its own included.
     """
 
-    tensor: Floats
+    tensor_parallel: Floats
     batch: Floats
     queries: Floats
     keys: Floats
@@ -150,7 +150,7 @@ def decode_times(hardware: Hardware, mixer: Mixer, formats: MixerFormats, calls:
         return _sparse(hardware, mixer, formats, calls, "decode")
     if mixer.kind != "mla":
         return _grouped(hardware, mixer, formats, calls)
-    heads = np.maximum(mixer.heads / calls.tensor, 1.0)
+    heads = np.maximum(mixer.heads / calls.tensor_parallel, 1.0)
     rank = float(mixer.kv_lora_rank)
     ones = np.ones(heads.size)
     # Queries of a sequence share its latent as heads do, and stand beside them in a tile's rows
@@ -190,7 +190,7 @@ def prefill_times(
     # All cached latents become keys and values of every head again, in 16 bits: over an fp8 cache
     # rows of SGLang and TensorRT-LLM take 0.96 to 1.2 of the time (mla.csv of 095f58a).
     formats = formats._replace(products=formats.wide, cache=formats.wide)
-    heads = np.maximum(mixer.heads / calls.tensor, 1.0)
+    heads = np.maximum(mixer.heads / calls.tensor_parallel, 1.0)
     width = heads * (mixer.qk_nope_head_dim + mixer.value_head_dim)
     tokens = calls.batch * calls.keys
     ones = np.ones(heads.size)
@@ -230,8 +230,8 @@ def _grouped(
         batch=calls.batch,
         query_length=calls.queries,
         key_length=keys,
-        heads=np.maximum(spec.heads / calls.tensor, 1.0),
-        key_value_heads=np.maximum(spec.key_value_heads / calls.tensor, 1.0),
+        heads=np.maximum(spec.heads / calls.tensor_parallel, 1.0),
+        key_value_heads=np.maximum(spec.key_value_heads / calls.tensor_parallel, 1.0),
         head_dim_qk=float(spec.head_dim) * ones,
         head_dim_v=float(spec.value_head_dim) * ones,
         window=window,
@@ -264,9 +264,9 @@ def _sparse(
     hardware: Hardware, spec: AttentionSpec, formats: MixerFormats, calls: Calls, phase: str
 ) -> Floats:
     """Attention to chosen or compressed keys, and the choice."""
-    heads = np.maximum(spec.heads / calls.tensor, 1.0)
+    heads = np.maximum(spec.heads / calls.tensor_parallel, 1.0)
     latent = absorbs_keys(spec)
-    groups = np.maximum(spec.key_value_heads / calls.tensor, 1.0)
+    groups = np.maximum(spec.key_value_heads / calls.tensor_parallel, 1.0)
     width, values = float(spec.head_dim), float(spec.value_head_dim)
     if latent:
         width, values = float(spec.kv_lora_rank + spec.qk_rope_head_dim), float(spec.kv_lora_rank)
@@ -320,8 +320,8 @@ def _whole_blocks(indexer: IndexerSpec) -> float:
 def _recurrence(
     hardware: Hardware, spec: RecurrenceSpec, formats: MixerFormats, calls: Calls, phase: str
 ) -> Floats:
-    heads = np.maximum(np.ceil(spec.heads / calls.tensor), 1.0)
-    key_heads = np.maximum(np.ceil(spec.key_heads / calls.tensor), 1.0)
+    heads = np.maximum(np.ceil(spec.heads / calls.tensor_parallel), 1.0)
+    key_heads = np.maximum(np.ceil(spec.key_heads / calls.tensor_parallel), 1.0)
     columns = [calls.batch, calls.queries, np.ceil(heads / key_heads) * key_heads, key_heads]
     distinct, inverse = distinct_rows([np.ceil(x) for x in columns])
     batch, length, all_heads, groups = distinct
@@ -348,8 +348,8 @@ def _prefill_passes(
     passes = engine.prefill_qkv_passes_blackwell if newer else engine.prefill_qkv_passes
     if not passes:
         return np.zeros(calls.batch.size)
-    heads = np.maximum(spec.heads / calls.tensor, 1.0)
-    groups = np.maximum(spec.key_value_heads / calls.tensor, 1.0)
+    heads = np.maximum(spec.heads / calls.tensor_parallel, 1.0)
+    groups = np.maximum(spec.key_value_heads / calls.tensor_parallel, 1.0)
     numbers = heads * spec.head_dim + groups * (spec.head_dim + spec.value_head_dim)
     moved = 2.0 * calls.batch * calls.queries * numbers
     return passes * _moved(hardware, moved, moved, np.ones(moved.size))

@@ -176,7 +176,7 @@ def _dense(
 ) -> Iterator[PassOperation]:
     """Yield what depends on tokens alone: embedding, sends, layers with their experts."""
     knot = np.array([max(tokens, 1.0)])
-    keys = pass_keys(recipe.tensor, knot)
+    keys = pass_keys(recipe.tensor_parallel, knot)
     stages = recipe.layouts.columns["pipeline_parallel"][0]
     embedding = Part("embedding", "embedding")
     for operation in served_operations(model, embedding, keys, machine_of(hardware)):
@@ -265,7 +265,7 @@ def _head(
     """Yield what turns sequences into tokens; nothing where none has any."""
     if sequences <= 0.0:
         return
-    keys = pass_keys(recipe.tensor, np.array([sequences]))
+    keys = pass_keys(recipe.tensor_parallel, np.array([sequences]))
     formats = layer_groups(model, recipe, hardware)[0].formats
     for operation in head_operations(model, keys, machine_of(hardware)):
         for item in _priced("output", Item(operation, 1.0, formats), recipe, hardware):
@@ -278,7 +278,7 @@ def _priced(part: str, item: Item, recipe: Recipe, hardware: Hardware) -> Iterat
     calls = item.times * _number(operation.count)
     if not calls:
         return
-    keys = pass_keys(recipe.tensor, np.ones(1))
+    keys = pass_keys(recipe.tensor_parallel, np.ones(1))
     parts = price_items(hardware, recipe.engine, [item], keys).parts[0]
     adds = float(parts.sum())
     if adds <= 0.0:
@@ -340,7 +340,9 @@ def _mixers(
         formats = mixer_formats(hardware, engine, recipe.cache, weights, prefill=phase == "prefill")
         # A prompt has a call of its own; decoding sequences share one.
         batch = 1.0 if phase == "prefill" else sequences
-        each = Calls(*(np.array([x]) for x in (float(recipe.tensor[0]), batch, queries, keys)))
+        each = Calls(
+            *(np.array([x]) for x in (float(recipe.tensor_parallel[0]), batch, queries, keys))
+        )
         for mixer in group.layer.mixers:
             if phase == "prefill":
                 time = float(prefill_times(hardware, engine, mixer, formats, each)[0])
@@ -369,17 +371,17 @@ def _mixer_sizes(mixer: Mixer, cache: str, calls: Calls) -> tuple[float, float]:
     """Return FLOP and bytes of full attention over what is cached; 0 of other mixers."""
     if not isinstance(mixer, AttentionSpec) or mixer.sparse:
         return 0.0, 0.0
-    tensor, batch, queries, keys = (float(x[0]) for x in calls)
+    tensor_parallel, batch, queries, keys = (float(x[0]) for x in calls)
     seen = min(keys, float(mixer.window) or keys)
     pairs = batch * queries * (seen - 0.5 * min(queries, seen) if queries > 1.0 else seen)
     width, values = float(mixer.head_dim), float(mixer.value_head_dim)
-    groups = max(mixer.key_value_heads / tensor, 1.0)
+    groups = max(mixer.key_value_heads / tensor_parallel, 1.0)
     kept = groups * (width + values)
     if mixer.kind == "mla":
         kept = float(mixer.kv_lora_rank + mixer.qk_rope_head_dim)
         if queries == 1.0:
             width, values = kept, float(mixer.kv_lora_rank)
-    flops = 2.0 * pairs * max(mixer.heads / tensor, 1.0) * (width + values)
+    flops = 2.0 * pairs * max(mixer.heads / tensor_parallel, 1.0) * (width + values)
     return flops, batch * seen * kept * FORMATS[cache].bytes
 
 

@@ -130,7 +130,7 @@ class Recipe:
     layouts: Layouts
 
     @property
-    def tensor(self) -> Integers:
+    def tensor_parallel(self) -> Integers:
         """Devices of an attention rank."""
         return self.layouts.columns["tensor_parallel"]
 
@@ -295,7 +295,9 @@ def layer_groups(model: ModelSpec, recipe: Recipe, hardware: Hardware) -> list[L
 
 def _keys(recipe: Recipe, tokens: Floats) -> LayerKeys:
     """Keys of all layouts of a recipe and all knots, knots running fastest."""
-    return pass_keys(np.repeat(recipe.tensor, tokens.size), np.tile(tokens, recipe.rows.size))
+    return pass_keys(
+        np.repeat(recipe.tensor_parallel, tokens.size), np.tile(tokens, recipe.rows.size)
+    )
 
 
 def layer_items(
@@ -315,7 +317,7 @@ def layer_items(
 def _norms_apart(model: ModelSpec, recipe: Recipe, keys: LayerKeys, hardware: Hardware) -> Floats:
     """Return 0 where the norms of a layer run inside the all-reduces ahead of them, else 1."""
     width = model.hidden_size * model.streams * 2.0
-    (size, members), every = distinct_rows([keys.tokens * width, keys.tensor])
+    (size, members), every = distinct_rows([keys.tokens * width, keys.tensor_parallel])
     fused = fused_norms(hardware, recipe.engine, size, members, experts=model.has_experts)[every]
     # Among several attention ranks sums are scattered, not reduced everywhere.
     ranks = recipe.layouts.columns["attention_data_parallel"]
@@ -413,14 +415,14 @@ def _head(model: ModelSpec, recipe: Recipe, hardware: Hardware, sequences: Float
 def _decode(recipe: Recipe, groups: list[LayerGroup], hardware: Hardware) -> Floats:
     """Price mixers of decoding sequences, shape (layouts, BATCHES, CONTEXTS)."""
     ranks, inverse = np.unique(
-        np.stack([recipe.tensor, recipe.speculative_tokens]), axis=1, return_inverse=True
+        np.stack([recipe.tensor_parallel, recipe.speculative_tokens]), axis=1, return_inverse=True
     )
-    tensor, speculative, batch, keys = np.broadcast_arrays(
+    tensor_parallel, speculative, batch, keys = np.broadcast_arrays(
         ranks[0][:, None, None], ranks[1][:, None, None], BATCHES[:, None], CONTEXTS
     )
     queries = speculative + 1.0
-    calls = _calls(tensor, batch, queries, np.maximum(keys, queries))
-    single = _calls(tensor, batch, np.ones(batch.shape), keys)
+    calls = _calls(tensor_parallel, batch, queries, np.maximum(keys, queries))
+    single = _calls(tensor_parallel, batch, np.ones(batch.shape), keys)
     found = np.zeros(batch.size)
     for group in groups:
         weights = group.formats["attention"]
@@ -439,12 +441,14 @@ def _decode(recipe: Recipe, groups: list[LayerGroup], hardware: Hardware) -> Flo
 def _prefill(recipe: Recipe, groups: list[LayerGroup], hardware: Hardware) -> Floats:
     """Price mixers of one chunk, shape (layouts, CHUNKS, BEFORE)."""
     ranks, inverse = np.unique(
-        np.stack([recipe.tensor, recipe.speculative_tokens > 0]), axis=1, return_inverse=True
+        np.stack([recipe.tensor_parallel, recipe.speculative_tokens > 0]),
+        axis=1,
+        return_inverse=True,
     )
-    tensor, speculative, chunk, before = np.broadcast_arrays(
+    tensor_parallel, speculative, chunk, before = np.broadcast_arrays(
         ranks[0][:, None, None], ranks[1][:, None, None], CHUNKS[:, None], BEFORE
     )
-    calls = _calls(tensor, np.ones(chunk.shape), chunk, chunk + before)
+    calls = _calls(tensor_parallel, np.ones(chunk.shape), chunk, chunk + before)
     found = np.zeros(chunk.size)
     for group in groups:
         weights = group.formats["attention"]
@@ -462,8 +466,10 @@ def _paddable(times: Floats) -> Floats:
     return times
 
 
-def _calls(tensor: Floats, batch: Floats, queries: Floats, keys: Floats) -> Calls:
-    return Calls(*(np.asarray(x, np.float64).ravel() for x in (tensor, batch, queries, keys)))
+def _calls(tensor_parallel: Floats, batch: Floats, queries: Floats, keys: Floats) -> Calls:
+    return Calls(
+        *(np.asarray(x, np.float64).ravel() for x in (tensor_parallel, batch, queries, keys))
+    )
 
 
 def _draft_layer(

@@ -489,7 +489,7 @@ def _layout_axes(
     longest = int(given["sequence_length"].max())
     largest_batch = int(given["global_batch_size"].max())
     experts = max((layer.experts for layer in model.layer_kinds()[0]), default=0)
-    tensor = [i for i in _powers_of_two(min(scale_up_devices, devices)) if heads % i == 0]
+    tensor_parallel = [i for i in _powers_of_two(min(scale_up_devices, devices)) if heads % i == 0]
     layers = model.num_layers
     pipeline = sorted(
         {i for i in _powers_of_two(min(layers, devices))}
@@ -499,7 +499,7 @@ def _layout_axes(
     if "pipeline_schedule" in given:
         virtual |= {item.fewest_chunks for item in SCHEDULE_FACTS.values()}
     sensible: dict[str, Sequence[int]] = {
-        "tensor_parallel": tensor or [1],
+        "tensor_parallel": tensor_parallel or [1],
         "sequence_parallel": [0, 1],
         "context_parallel": _powers_of_two(longest // MIN_TOKENS_PER_CONTEXT_RANK),
         "context_parallel_kind": [0],

@@ -174,7 +174,7 @@ class Scope:
 
     def shard(self, size: float) -> Column:
         """Heads or groups on one device: at least one."""
-        return np.maximum(size / self.keys.tensor, 1.0)
+        return np.maximum(size / self.keys.tensor_parallel, 1.0)
 
     def norm_input(self, elements: Size, norm: str = "rms") -> Size:
         """Bytes that a norm keeps for its own gradient.
@@ -197,9 +197,9 @@ class Scope:
             read: Size = float(piece.inputs)
             written: Size = float(piece.outputs)
             if piece.split == "rows":
-                read = read / self.keys.tensor
+                read = read / self.keys.tensor_parallel
             if piece.split == "columns":
-                written = written / self.keys.tensor
+                written = written / self.keys.tensor_parallel
             kept = kept + self.own * piece.visited * (read * self.inputs + written * self.stored)
         return kept
 

@@ -75,13 +75,13 @@ def _activated(at: Scope, spec: AdapterSpec, mlp: MlpSpec) -> Kept:
         return elements * (WIDE * spec.covers(product) - at.inputs)
 
     if mlp.kind == "dense":
-        outputs = at.tokens * mlp.intermediate_size / at.keys.tensor
+        outputs = at.tokens * mlp.intermediate_size / at.keys.tensor_parallel
         return _labelled(kept("mlp.down", outputs), "activation")
     width = mlp.expert_intermediate_size / at.keys.number("expert_tensor_parallel")
     rows = _received(at, mlp) * width
     change = _labelled(kept("mlp.experts_down", rows), "moe_act")
     if mlp.shared_intermediate_size:
-        width = mlp.shared_intermediate_size / at.keys.tensor
+        width = mlp.shared_intermediate_size / at.keys.tensor_parallel
         down = kept("mlp.shared.down", at.tokens * width)
         change = change + _labelled(down, "shared_experts", "activation")
     return change

@@ -54,7 +54,10 @@ def attention_kept(at: Scope, spec: AttentionSpec, encoded: Size = 1.0) -> Kept:
     else:
         kept = kept + output * inputs + _gate(at, spec)
     if spec.output_groups:
-        kept = kept + tokens * spec.output_groups * spec.output_lora_rank / at.keys.tensor * inputs
+        kept = (
+            kept
+            + tokens * spec.output_groups * spec.output_lora_rank / at.keys.tensor_parallel * inputs
+        )
     kept = kept + _selection(at, spec) + _compressed(at, spec) + at.products(spec.extra)
     outputs: dict[str, Size] = {"save_qkv_proj": projected, "save_context": output * stored}
     if at.framework.flash_attention:
@@ -207,7 +210,7 @@ def convolution_kept(at: Scope, spec: ShortConvolutionSpec) -> Kept:
     The projection's output (two gates and the values), the gated values that the
     convolution reads, what it puts out, and the input of the projection that follows.
     """
-    channels = at.tokens * spec.channels / at.keys.tensor
+    channels = at.tokens * spec.channels / at.keys.tensor_parallel
     kept = channels * (5 * at.stored + at.inputs) + at.products(spec.extra)
     return Kept(kept, widest=channels * 3 * at.stored)
 
@@ -319,7 +322,7 @@ def mlp_kept(at: Scope, mlp: MlpSpec, hidden: float) -> Kept:
 
 def _kept(at: Scope, mlp: MlpSpec, hidden: float) -> Kept:
     if mlp.kind == "dense":
-        own = mlp.intermediate_size / at.keys.tensor
+        own = mlp.intermediate_size / at.keys.tensor_parallel
         # By operation (`Kept.alternate`): counted through the layer behind the four products of
         # attention, the gate, not what stands beside it, and the last, ahead of its sum over
         # tensor ranks; of a plain block the first.
@@ -354,7 +357,7 @@ def _kept(at: Scope, mlp: MlpSpec, hidden: float) -> Kept:
     )
     if not mlp.shared_intermediate_size:
         return routed
-    shared_width = mlp.shared_intermediate_size / at.keys.tensor
+    shared_width = mlp.shared_intermediate_size / at.keys.tensor_parallel
     shared = _block(at, mlp, at.tokens, shared_width, "activation")
     if mlp.shared_expert_gate:  # what the gate scales
         shared = shared + Kept(at.own * hidden * at.stored)

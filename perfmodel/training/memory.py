@@ -172,7 +172,7 @@ def _prediction_memory(model: ModelSpec, keys: LayerKeys, framework: Framework) 
     zeros = np.zeros(len(keys))
     hidden = float(model.hidden_size)
     norms = 3 * norm_parameters(model.mtp_layers[0].norm, model.hidden_size)
-    projection = 2.0 * hidden * hidden / keys.tensor + norms
+    projection = 2.0 * hidden * hidden / keys.tensor_parallel + norms
     kept = 4.0 * keys.stream_tokens * hidden * 2.0
     return PartMemory(projection, zeros, kept, zeros, _all_or_none(kept, framework))
 
@@ -185,7 +185,7 @@ def _output_memory(model: ModelSpec, keys: LayerKeys, framework: Framework) -> P
     logits = keys.tokens * vocabulary
     working = np.full(len(keys), framework.loss_bytes)
     if framework.sharded_loss_bytes:
-        working = np.where(keys.tensor > 1, framework.sharded_loss_bytes, working)
+        working = np.where(keys.tensor_parallel > 1, framework.sharded_loss_bytes, working)
     hidden = keys.stream_tokens * float(model.hidden_size)
     behind = [piece for piece in model.edge_pieces() if piece.name in BEHIND_LAYERS]
     kept = at.norm_input(hidden, model.layers[-1].norm) + at.products(behind)
@@ -230,7 +230,7 @@ def pieces_weights(pieces: Iterable[Piece], keys: LayerKeys) -> Column:
     """Parameters of pieces on one device, as tensor parallelism splits them."""
     pieces = tuple(pieces)
     sharded = sum(piece.sharded for piece in pieces)
-    return sharded / keys.tensor + (sum(piece.parameters for piece in pieces) - sharded)
+    return sharded / keys.tensor_parallel + (sum(piece.parameters for piece in pieces) - sharded)
 
 
 def boundary_bytes(model: ModelSpec, keys: LayerKeys, element_bytes: float = 2.0) -> Column:

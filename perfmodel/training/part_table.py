@@ -310,13 +310,15 @@ def _add_priced(row: Any, item: Priced) -> None:
 
 def scattered(keys: LayerKeys, framework: Framework) -> Column:
     """Return 1 where tensor ranks send shares of a hidden state that each of them holds."""
-    return (framework.scatters_sends & (keys.tensor > 1) & (keys.sharded == 0)).astype(np.float64)
+    return (framework.scatters_sends & (keys.tensor_parallel > 1) & (keys.sharded == 0)).astype(
+        np.float64
+    )
 
 
 def sent_bytes(model: ModelSpec, keys: LayerKeys, framework: Framework) -> Column:
     """Return what a device sends to the next stage for a micro-batch, forward or backward [B]."""
     whole = boundary_bytes(model, keys)
-    return np.where(scattered(keys, framework) > 0, whole / keys.tensor, whole)
+    return np.where(scattered(keys, framework) > 0, whole / keys.tensor_parallel, whole)
 
 
 def arrival_gather(
@@ -333,7 +335,7 @@ def arrival_gather(
         "tensor",
         "all_gather",
         boundary_bytes(model, keys),
-        keys.tensor,
+        keys.tensor_parallel,
         keys.tensor_stride,
         count=scattered(keys, framework),
     )

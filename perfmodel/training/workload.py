@@ -13,7 +13,7 @@ from perfmodel.base.columns import Integers, distinct_keys
 from perfmodel.base.pipelines import TABLE, schedule_facts
 from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys
-from perfmodel.strategy.fields import OFFLOAD, OFFLOAD_TO
+from perfmodel.strategy.fields import FIELD_BY_NAME
 from perfmodel.strategy.grid import Families, StrategyGrid, families_of
 from perfmodel.strategy.mapping import layer_placement
 from perfmodel.training.best_layout import BEST, best_splits
@@ -75,29 +75,13 @@ class Workload:
         self.parts = held_parts(model, held)
         self.compositions = stage_table(model, held, self.parts)
         self._spread_compositions(both["layer"], pipeline)
-        columns_of = {
-            "tensor": "tensor_parallel",
-            "context": "context_parallel",
-            "pipeline": "pipeline_parallel",
-            "virtual": "virtual_pipeline",
-            "data_ranks": "data_parallel",
-            "zero": "zero_stage",
-            "shard_group": "shard_group",
-            "expert": "expert_parallel",
-            "expert_tensor": "expert_tensor_parallel",
-            "micro_batch": "micro_batch_size",
-            "sequence": "sequence_length",
-            "mapping": "mapping",
-            "padding": "padding",
-            **{name: name for name in (*OFFLOAD, *OFFLOAD_TO.values())},
-        }
         self.strategies = np.zeros(len(grid), STRATEGY).view(np.recarray)
         self.strategies.stage_key, self.strategies.waits = stage_key, -1
         families = self.families
         self.strategies.first, self.strategies.number = families.first, families.number
         self.strategies.behind = families.first + families.size
-        for name, field in columns_of.items():
-            self.strategies[name] = grid[field]
+        for name in FIELD_BY_NAME.keys() & set(STRATEGY.names or ()):
+            self.strategies[name] = grid[name]
         about = (schedule_facts(fact).tolist() for fact in ("closed_form", "joins_ends", "copies"))
         bits = np.array(list(map(schedule_bits, *about)))
         self.strategies.schedule = bits[grid["pipeline_schedule"]]

@@ -202,3 +202,19 @@ def test_neither_a_home_nor_a_writable_folder_is_needed(tmp_path: Path):
     nowhere = str(tmp_path / "file")
     switches = {"PERFMODEL_JIT": "always", "NUMBA_CACHE_DIR": "", "XDG_CACHE_HOME": nowhere}
     assert python("-c", STREAM, **switches, HOME=nowhere, TMPDIR=nowhere).stderr == ""
+
+
+def test_a_memoised_kernel_finds_nothing_twice_as_long_as_it_is_plain(monkeypatch):
+    monkeypatch.setattr(_jit, "mode", lambda: "auto")
+    monkeypatch.setattr(_jit, "_compiling", False)
+    monkeypatch.setattr(_jit, "_plain", {})
+    found = []
+
+    def double(value):
+        found.append(value)
+        return 2.0 * value
+
+    kernel = _jit.jit_memoised(double)
+    assert [kernel(3.0), kernel(3.0), kernel(4.0)] == [6.0, 6.0, 8.0]
+    assert found == [3.0, 4.0]
+    assert [function for function, *_ in _jit._plain.values()] == [double]

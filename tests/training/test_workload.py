@@ -37,5 +37,5 @@ def test_a_part_of_the_families_keeps_what_all_share(small_dense):
     rows = [{"global_batch_size": 16, "zero_stage": zero} for zero in (0, 1)]
     work = Workload(small_dense, StrategyGrid(1, columns_from_rows(rows), np.zeros(2, np.uint8)))
     half = work.part(np.array([1]))
-    assert half.strategies.zero.tolist() == [1]
+    assert half.strategies.zero_stage.tolist() == [1]
     assert half.stage_offset is work.stage_offset

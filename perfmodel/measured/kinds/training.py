@@ -198,10 +198,11 @@ def run_of(
     model_notes += module_notes
     model, packed, tuning = tuned(row, model)
     assumed = (*assumed, *tuning)
-    tensor, pipeline = _degree(row, "tp", framework), _degree(row, "pp", framework)
-    data, rest = divmod(devices, tensor * pipeline * context)
+    tensor_parallel, pipeline = _degree(row, "tp", framework), _degree(row, "pp", framework)
+    data, rest = divmod(devices, tensor_parallel * pipeline * context)
     if rest or not data:
-        raise Skip(STATUS_REASONS[1], f"{devices} devices, tp {tensor} pp {pipeline} cp {context}")
+        degrees = f"tp {tensor_parallel} pp {pipeline} cp {context}"
+        raise Skip(STATUS_REASONS[1], f"{devices} devices, {degrees}")
     if batch is None:
         if batch_needed:
             raise Skip("global batch not stated", "nor a throughput, to which a likely one does")
@@ -209,10 +210,10 @@ def run_of(
         assumed = (*assumed, f"global_batch_size={batch}")
     measured = measure(row, batch)
     expert = row.whole("ep") or 1
-    zero, shards = zero_of(row, framework, pipeline, tensor * pipeline)
+    zero, shards = zero_of(row, framework, pipeline, tensor_parallel * pipeline)
     fixed: dict[str, Any] = {
-        "tensor_parallel": tensor,
-        "sequence_parallel": sequence_parallel(row, framework, tensor),
+        "tensor_parallel": tensor_parallel,
+        "sequence_parallel": sequence_parallel(row, framework, tensor_parallel),
         "context_parallel": context,
         "context_parallel_kind": context_parallel_kind(row, framework),
         "pipeline_parallel": pipeline,
@@ -221,7 +222,7 @@ def run_of(
         "shard_group": 0 if shards >= data * context else shards,
         "expert_parallel": expert if experts else 1,
         "expert_tensor_parallel": row.whole("etp")
-        or _expert_tensor(framework, tensor, expert, devices // pipeline)
+        or _expert_tensor(framework, tensor_parallel, expert, devices // pipeline)
         if experts
         else 1,
         "global_batch_size": batch,
@@ -265,10 +266,10 @@ def run_of(
     )
 
 
-def _expert_tensor(framework: Framework, tensor: int, expert: int, ranks: int) -> int:
+def _expert_tensor(framework: Framework, tensor_parallel: int, expert: int, ranks: int) -> int:
     """Return the expert-tensor degree of a run that states none; 1 where no other is possible."""
-    shared = framework.expert_tensor_parallel and ranks % (tensor * expert) == 0
-    return tensor if shared else 1
+    shared = framework.expert_tensor_parallel and ranks % (tensor_parallel * expert) == 0
+    return tensor_parallel if shared else 1
 
 
 def _degree(row: MeasuredRow, column: str, framework: Framework) -> int:

@@ -298,7 +298,11 @@ def passes_of(closed: Closed, depth: str) -> Passes:
     for place, found in pieces.items():
         work[place] = sum(piece.duration for piece in found)
     strategy, settings = closed.share.work.strategies[0], closed.share.settings
-    stages, virtual, send = int(strategy.pipeline), int(strategy.virtual), details["send"]
+    stages, virtual, send = (
+        int(strategy.pipeline_parallel),
+        int(strategy.virtual_pipeline),
+        details["send"],
+    )
     if stages == 1:
         return Passes(pieces, work, 0.0, 0.0, 0.0)
     name = str(closed.share.work.grid.row(0)["pipeline_schedule"])

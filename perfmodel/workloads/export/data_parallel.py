@@ -40,7 +40,7 @@ class _Groups:
         from perfmodel.kernels.step.placement import data_groups
 
         strategy = work.strategies[0]
-        self.zero = int(strategy.zero)
+        self.zero = int(strategy.zero_stage)
         self.groups = data_groups(strategy, network_table(hardware))
         self.settings = closing_settings(work, hardware, framework)
         self.hardware = hardware

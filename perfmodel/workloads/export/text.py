@@ -377,14 +377,14 @@ def corrected_workload(workload: ProjectedWorkload, stage: int | None = None) ->
     """
     number = workload.number_of(stage)
     strategy = workload.strategy
-    tensor, context = (int(strategy[f"{axis}_parallel"]) for axis in ("tensor", "context"))
+    tensor_parallel, context = (int(strategy[f"{axis}_parallel"]) for axis in ("tensor", "context"))
     experts = int(strategy["expert_parallel"])
     group = experts if experts > 1 else context
     pipeline = len(workload.stages)
     header = AicbHeader(
         TRANSFORMER,
         {
-            "model_parallel_NPU_group": tensor,
+            "model_parallel_NPU_group": tensor_parallel,
             "ep": group,
             "pp": pipeline,
             "vpp": len(workload.stages[0].chunks),
@@ -396,9 +396,9 @@ def corrected_workload(workload: ProjectedWorkload, stage: int | None = None) ->
         },
     )
     own = workload.stages[number]
-    replicas = workload.devices // (tensor * pipeline)
+    replicas = workload.devices // (tensor_parallel * pipeline)
     head, every = _parameter_rows(workload, own)
-    sharded = tensor > 1 and bool(strategy["sequence_parallel"])
+    sharded = tensor_parallel > 1 and bool(strategy["sequence_parallel"])
     if sharded:
         head.append(_layernorm(workload, own))
     layers = [

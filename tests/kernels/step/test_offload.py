@@ -98,7 +98,7 @@ def test_more_with_the_host_is_never_faster_nor_larger(project, shares, zero, pi
 def test_updates_of_the_host_as_zero_offload_measured_them(billions, seconds):
     """CPU-Adam on two Xeon 8168 (arXiv:2101.06840, table 4), 256 GB/s of host memory."""
     strategy = tupled(
-        zero=0,
+        zero_stage=0,
         offload_optimizer=1.0,
         offload_parameters=1.0,
         offload_optimizer_to=HOST,
@@ -294,7 +294,7 @@ def pipeline_of(stages, bytes_of_stage):
 def test_pairs_of_stages_keep_what_they_hand_over(stages, batches, share):
     """BPipe: what leaves arrives, and none keeps more than ⌈(p + 2) / 2⌉ micro-batches."""
     strategy = tupled(
-        offload_activations=share, offload_activations_to=STAGE_PLACE, pipeline=stages
+        offload_activations=share, offload_activations_to=STAGE_PLACE, pipeline_parallel=stages
     )
     sizes = np.linspace(1.0, 2.0, stages)
     moved = np.array(

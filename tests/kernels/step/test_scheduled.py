@@ -49,7 +49,7 @@ def asked():
 
 def test_only_sharded_parameters_have_a_row(asked):
     shards = shard_prices(*asked)
-    assert ((shards.row >= 0) == (asked[0].zero == 3)).all()
+    assert ((shards.row >= 0) == (asked[0].zero_stage == 3)).all()
     of_all = [family.size for family in (shards.row, shards.row[shards.row >= 0])]
     assert 0 < shards.parts.shape[0] <= of_all[1] < of_all[0]
     for name in SHARD.names:
@@ -60,7 +60,7 @@ def test_only_sharded_parameters_have_a_row(asked):
 def test_each_strategy_alone_costs_the_same(asked):
     strategies, layer_key, *rest = asked
     shards = shard_prices(*asked)
-    for i in np.flatnonzero(strategies.zero == 3)[::7]:
+    for i in np.flatnonzero(strategies.zero_stage == 3)[::7]:
         alone = shard_prices(strategies[i : i + 1], layer_key[i : i + 1], *rest)
         np.testing.assert_array_equal(shards.parts[shards.row[i]], alone.parts[0])
 

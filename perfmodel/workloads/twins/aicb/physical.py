@@ -78,10 +78,10 @@ def run_on_hardware(
         raise StrategyError(f"virtual_pipeline is {virtual_pipeline}; it should be 1 to 10000")
     if batches < 1:
         raise StrategyError(f"'ga: {batches}' in the workload's header should be >= 1")
-    if degrees.data % degrees.expert:
+    if degrees.data_parallel % degrees.expert_parallel:
         raise StrategyError(
-            f"'ep: {degrees.expert}' in the workload's header does not divide the {degrees.data} "
-            "data-parallel ranks"
+            f"'ep: {degrees.expert_parallel}' in the workload's header does not divide the "
+            f"{degrees.data_parallel} data-parallel ranks"
         )
     check_places(hardware, devices, f"{devices} devices")
 
@@ -100,7 +100,7 @@ def run_on_hardware(
     bubble = (stages - 1) / chunks * float(np.asarray(busy)[~once].sum())
     sends = 0.0
     if stages > 1:
-        stride = degrees.tensor * degrees.data
+        stride = degrees.tensor_parallel * degrees.data_parallel
         message = float(header.pipeline_message)
         one = collective_times(hardware, "point_to_point", [message], 2, stride)[0]
         sends = 2 * chunks * float(one) if message else 0.0
@@ -131,10 +131,13 @@ def _priced(
     from perfmodel.compute.collectives import collective_times
 
     shapes = {
-        TENSOR: (degrees.tensor, 1),
-        EXPERT: (degrees.expert, degrees.tensor),
-        DATA: (degrees.data, degrees.tensor),
-        EXPERT_DATA: (degrees.data // degrees.expert, degrees.tensor * degrees.expert),
+        TENSOR: (degrees.tensor_parallel, 1),
+        EXPERT: (degrees.expert_parallel, degrees.tensor_parallel),
+        DATA: (degrees.data_parallel, degrees.tensor_parallel),
+        EXPERT_DATA: (
+            degrees.data_parallel // degrees.expert_parallel,
+            degrees.tensor_parallel * degrees.expert_parallel,
+        ),
     }
     rows = len(phase.size)
     times, factor = np.zeros(rows), np.zeros(rows)

@@ -163,9 +163,9 @@ class SimaiSystem:
 class Degrees:
     """Tensor-, expert- and data-parallel sizes of a run."""
 
-    tensor: int
-    expert: int
-    data: int
+    tensor_parallel: int
+    expert_parallel: int
+    data_parallel: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,20 +185,26 @@ def group_layout(group: str, members: int, degrees: Degrees, system: SimaiSystem
     The nodes of data-parallel groups are their members, whatever the node size
     (``Layer::compute_time``). All divisions are whole.
     """
-    per_node, nics, tensor = system.devices_per_node, system.nics_per_node, degrees.tensor
+    per_node, nics, tensor_parallel = (
+        system.devices_per_node,
+        system.nics_per_node,
+        degrees.tensor_parallel,
+    )
     if group == TENSOR:
-        if tensor <= per_node:
-            return Layout(1, tensor, nics)
-        return Layout(tensor // per_node, per_node, nics)
+        if tensor_parallel <= per_node:
+            return Layout(1, tensor_parallel, nics)
+        return Layout(tensor_parallel // per_node, per_node, nics)
     if members <= 1:
         return None
     if group == EXPERT:
-        if tensor * members <= per_node:
-            return Layout(1, per_node // tensor, nics)
-        share = nics // per_node if tensor > per_node else nics // tensor
-        return Layout(tensor * members // per_node, max(per_node // tensor, 1), share)
+        if tensor_parallel * members <= per_node:
+            return Layout(1, per_node // tensor_parallel, nics)
+        share = nics // per_node if tensor_parallel > per_node else nics // tensor_parallel
+        return Layout(
+            tensor_parallel * members // per_node, max(per_node // tensor_parallel, 1), share
+        )
     if group in (DATA, EXPERT_DATA):
-        width = tensor if group == DATA else tensor * degrees.expert
+        width = tensor_parallel if group == DATA else tensor_parallel * degrees.expert_parallel
         if width <= per_node:
             return Layout(members, per_node // width, nics // width)
         return Layout(members, 1, nics // per_node)
@@ -246,7 +252,7 @@ def bandwidth_ratio(
     group: str,
     size: NDArray[np.int64],
     members: int,
-    tensor: int,
+    tensor_parallel: int,
     per_node: int,
     nvlink_bound: bool,
 ) -> NDArray[np.float32]:
@@ -261,13 +267,13 @@ def bandwidth_ratio(
         A size is above 16 GiB: SimAI aborts with "Data size out of range".
     """
     if kind == "ALLTOALL" and group == EXPERT:
-        if tensor * members <= per_node:
+        if tensor_parallel * members <= per_node:
             return _ratio(ALL_TO_ALL_RATIO, 1, size)
-        nodes = MULTI if tensor >= per_node else tensor * members // per_node
+        nodes = MULTI if tensor_parallel >= per_node else tensor_parallel * members // per_node
         return _ratio(ALL_TO_ALL_RATIO, nodes, size)
     if group == TENSOR and kind in ("ALLGATHER", "REDUCESCATTER", "ALLTOALL"):
         table = NVLINK_RATIO if nvlink_bound else NIC_RATIO
-        nodes = 1 if tensor < per_node else tensor // per_node
+        nodes = 1 if tensor_parallel < per_node else tensor_parallel // per_node
         return _ratio(ALL_TO_ALL_RATIO if kind == "ALLTOALL" else table, nodes, size)
     return np.ones(len(size), np.float32)
 

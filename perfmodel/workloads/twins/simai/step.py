@@ -265,7 +265,7 @@ class _Phase:
                 self.notes[f"SimAI's time for a {group}-parallel group with {why} is void"] = None
             try:
                 ratio = bandwidth_ratio(
-                    kind, group, large, members, degrees.tensor, system.devices_per_node,
+                    kind, group, large, members, degrees.tensor_parallel, system.devices_per_node,
                     nvlink_bound,
                 )  # fmt: skip
             except ValueError as error:
@@ -329,8 +329,12 @@ def kind_and_group(collective: str, default: str) -> tuple[str, str]:
 def _members(group: str, default: str, degrees: Degrees) -> int:
     """Return the size of a group as ``Layer::report`` chooses it, phase by phase."""
     if default == DATA:
-        return degrees.data // degrees.expert if group == EXPERT_DATA else degrees.data
-    return degrees.expert if group == EXPERT else degrees.tensor
+        return (
+            degrees.data_parallel // degrees.expert_parallel
+            if group == EXPERT_DATA
+            else degrees.data_parallel
+        )
+    return degrees.expert_parallel if group == EXPERT else degrees.tensor_parallel
 
 
 def _ticks(values: NDArray[np.floating]) -> Ticks:
