@@ -312,7 +312,7 @@ def _add_choice(ops: OperationList, mlp: MlpSpec) -> None:
     """Choose the best experts of every token by their scores."""
     for phase, backward in (("forward", False), ("backward_input", True)):
         own = ops.keys.stream_tokens
-        route = router_top_k(own, mlp.experts, mlp.experts_per_token, backward=backward)
+        route = router_top_k(own, mlp.experts, backward=backward)
         ops.add(
             Stream(
                 "mlp.route", phase, route.bytes_read, route.bytes_written, launches=route.launches

@@ -50,14 +50,6 @@ def test_counts_take_columns():
     assert found.tolist() == [180_224, 2 * 180_224, 4 * 180_224]
 
 
-def test_state_of_a_sequence_by_hand():
-    # Qwen3-Next: 32 value heads, 16 key heads of 128, convolution of 4 over q, k and v
-    found = counts.recurrence_state_bytes(
-        heads=32, key_dim=128, value_dim=128, conv_kernel=4, conv_channels=2 * 2048 + 4096
-    )
-    assert found == 32 * 128 * 128 * 4 + 3 * 8192 * 2
-
-
 SAVED = [
     ("gated_delta", (2 * 2 * 128 + 4 * 128 + 4 + 4 * 64) * 2 + (2 * 2 + 4) * 4),
     ("kimi_delta", (2 * 2 * 128 + 4 * 128 + 4 * 128 + 4 + 2 * 4 * 64) * 2 + 2 * 2 * 4),

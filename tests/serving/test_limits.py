@@ -38,7 +38,7 @@ def test_limits_are_told_apart(concurrency, changes, limit):
     assert LIMITS[limit]
 
 
-def test_closed_loops_agree(batches: np.ndarray) -> None:
+def test_speculation_that_is_mostly_right_pays_in_closed_loops() -> None:
     loads = load_grid(input_length=1984, output_length=128, concurrency=8)
     times = [
         float(
