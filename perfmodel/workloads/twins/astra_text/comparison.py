@@ -14,7 +14,6 @@ given; what waiting makes of them, the two runs tell.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,8 +47,8 @@ if TYPE_CHECKING:
 # shorter.
 _WORDS = read_toml(Path(__file__).with_name("reasons.toml"))
 LONGER, SHORTER, SMALL = _WORDS["longer"], _WORDS["shorter"], _WORDS["small"]
-REASONS: Mapping[str, str] = {**LONGER, **SHORTER, **SMALL}
-RUN_REASONS: Mapping[str, str] = _WORDS["run"]
+REASONS: dict[str, str] = {**LONGER, **SHORTER, **SMALL}
+RUN_REASONS: dict[str, str] = _WORDS["run"]
 """Of a run, beside the times of its collectives."""
 OUR_NAMES = {
     "ring": ("ring", "bidirectional_ring"),

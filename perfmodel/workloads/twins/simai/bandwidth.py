@@ -46,9 +46,8 @@ _RATIOS = read_rows(Path(__file__).with_name("ratios.csv"))
 
 def _ratios(of: str) -> NDArray[np.float64]:
     columns = (*(str(2**i) for i in range(8)), "multi")
-    return np.array(
-        [[float(row.get(it, 1.0)) for it in columns] for row in _RATIOS if row["of"] == of]
-    )
+    rows = [row for row in _RATIOS if row["of"] == of]
+    return np.array([[float(row.get(column, 1.0)) for column in columns] for row in rows])
 
 
 NIC_RATIO, NVLINK_RATIO, ALL_TO_ALL_RATIO = map(_ratios, ("nic", "nvlink", "all_to_all"))
