@@ -394,7 +394,7 @@ class StoredSweep:
         if workers is None:
             return StoredBlocks(self.sweep, self._store, self.summary.top)
         sweep = dataclasses.replace(self.sweep, threads=self.sweep.threads or 1)
-        own = self._store if workers.shares_files else None
+        own = self._store if self._store and workers.see(self._store.path) else None
         sends = self._store is not None and own is None
         return StoredBlocks(sweep, own, self.summary.top, sends)
 

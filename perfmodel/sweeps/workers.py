@@ -18,6 +18,7 @@ import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from perfmodel.base.errors import DataError, MachineError, PerfModelError
@@ -110,7 +111,7 @@ class Workers:
     ----------
     client : distributed.Client
     shares_files : bool
-        Whether workers see the files of this process.
+        Whether workers are on this machine and see all that this process sees.
     name : str
         What errors call them.
     """
@@ -120,6 +121,16 @@ class Workers:
 
     def __len__(self) -> int:
         return len(self.client.nthreads())
+
+    def see(self, folder: Path) -> bool:
+        """Tell whether all workers there are now see the files of a folder, by showing them one."""
+        if self.shares_files:
+            return True
+        with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".shown-") as file:
+            file.write(file.name)
+            file.flush()
+            seen = self.client.run(_holds, file.name, on_error="ignore")
+            return len(seen) == len(self) and all(held is True for held in seen.values())
 
     def results(
         self, task: Task, shared: Any, pieces: Sequence[Any], warm: Warm | None = None
@@ -183,7 +194,7 @@ class Workers:
             return futures
 
         failed, first = None, len(pieces)
-        futures = as_completed(asked(max(AHEAD * len(self), 1)))
+        futures = as_completed(asked(max(AHEAD * len(self), 1)), loop=self.client.loop)
         for future in futures:
             place = places.pop(future.key)
             error = future.exception()
@@ -349,6 +360,11 @@ def _silent() -> Iterator[None]:
 
 def _versions() -> dict[str, str]:
     return versions("numpy", "numba")
+
+
+def _holds(path: str) -> bool:
+    """Whether a file is there and holds its own name."""
+    return Path(path).read_text() == path
 
 
 @functools.lru_cache(maxsize=1)

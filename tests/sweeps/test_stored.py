@@ -328,13 +328,28 @@ def test_results_are_those_of_one_process_and_a_killed_worker_is_replaced(
     two_workers.client.wait_for_workers(2, timeout=60)
 
 
-def test_workers_that_share_no_files_send_what_they_project(two_workers, tmp_path):
+@pytest.mark.parametrize("sees", [True, False])
+def test_workers_of_a_scheduler_write_what_they_project_where_they_see_the_folder(
+    sees, two_workers, tmp_path, monkeypatch
+):
     path = tmp_path / "out.nc"
     far = Workers(two_workers.client, shares_files=False, name="far ones")
+    assert far.see(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    if not sees:  # as on another machine
+        monkeypatch.setattr(Workers, "see", lambda self, folder: False)
+    written: list[int] = []
+    write = PartsStore.write
+    monkeypatch.setattr(
+        PartsStore,
+        "write",
+        lambda self, block, *rest: written.append(block) or write(self, block, *rest),
+    )
     told: list[int] = []
     with StoredSweep(small(), path, 5).opened(False) as work:
         work.run(far, told.append)
     assert sum(told) == small().count
+    assert bool(written) is not sees  # by this process
     assert_same(open_table(path), small_whole(), but=("history",))
 
 
@@ -343,3 +358,21 @@ def test_a_full_disk_of_a_worker_is_one_line(two_workers, tmp_path, monkeypatch)
     with pytest.raises(MachineError, match=r"cannot write '.*out\.nc': No space left on device$"):
         stored(tmp_path / "out.nc", two_workers)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_of_its_own_is_served_by_a_scheduler_over_tcp(two_workers, tmp_path):
+    """It has no client but the one that it makes of the address."""
+    path = tmp_path / "out.nc"
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from perfmodel.sweeps.stored import StoredSweep\n"
+        "from perfmodel.sweeps.workers import scheduler_workers\n"
+        "from tests.sweeps.test_stored import small\n"
+        "with scheduler_workers(sys.argv[1]) as workers:\n"
+        "    with StoredSweep(small(), Path(sys.argv[2]), 5).opened(False) as work:\n"
+        "        work.run(workers)\n"
+    )
+    address = two_workers.client.scheduler.address
+    assert address.startswith("tcp://")
+    subprocess.run([sys.executable, "-c", code, address, str(path)], check=True, cwd=Path.cwd())
+    assert_same(open_table(path), small_whole(), but=("history",))

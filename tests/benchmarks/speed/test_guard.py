@@ -1,0 +1,82 @@
+"""The guard of speed: what it holds rates against, and what it does with what falls short."""
+
+from __future__ import annotations
+
+import csv
+import math
+
+import pytest
+
+
+@pytest.fixture
+def guard(script):
+    return script.load("speed.guard")
+
+
+@pytest.fixture
+def measured(guard, monkeypatch):
+    """What is measured again, in processes of their own."""
+    again = {}
+    monkeypatch.setattr(guard, "recorded", lambda: {"products": 100.0, "wafer": 10.0})
+    monkeypatch.setattr(
+        guard,
+        "measured_apart",
+        lambda names, root, runs: {name: again[name] for name in names},
+    )
+    return again
+
+
+def test_every_case_has_a_rate_to_be_held_against(guard):
+    rates = guard.recorded()
+    assert list(rates) == guard.names_of()
+    assert all(0.0 < rate < math.inf for rate in rates.values())
+
+
+def test_the_history_has_the_cases_as_columns(guard):
+    with guard.HISTORY.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert set(rows[-1]) == {"commit", "date", *guard.names_of()}
+    assert len({row["commit"] for row in rows}) == len(rows) > 9
+
+
+def test_a_rate_a_quarter_lower_fails_if_it_stays_so(guard, measured):
+    measured["products"] = 74.0
+    assert guard.check({"products": 70.0, "wafer": 8.0}) == ["products"]
+    measured["products"] = 76.0
+    found = {"products": 70.0, "wafer": 8.0}
+    assert guard.check(found) == []
+    assert found["products"] == 76.0
+
+
+def test_what_could_not_be_measured_fails(guard, measured):
+    measured["wafer"] = math.nan
+    assert guard.check({"products": 100.0, "wafer": math.nan}) == ["wafer"]
+
+
+def test_a_case_that_a_state_lacks_has_no_rate(guard, monkeypatch, capsys):
+    def lacking():
+        raise ImportError("cannot import name 'later'")
+
+    monkeypatch.setattr(guard, "CASES", {"later": ("pieces", lacking)})
+    monkeypatch.setattr(guard.os, "environ", {})
+    assert math.isnan(guard.measure(["later"], guard.ROOT)["later"])
+    assert "cannot import name 'later'" in capsys.readouterr().err
+
+
+def test_a_rate_counts_pieces_of_work_in_the_time_of_a_loop(guard, monkeypatch):
+    times = iter([0.0, 2.0, 2.0, 4.0, 4.0, 6.0])
+    monkeypatch.setattr(guard.time, "process_time", lambda: next(times))
+    monkeypatch.setattr(guard, "loop", lambda: 0.5)
+    calls = []
+    assert guard.rate_of(lambda: (100, lambda: calls.append(1))) == 100 * 0.5 / 2.0
+    assert len(calls) == 1 + guard.REPEATS
+
+
+def test_a_state_has_one_row_in_the_history(guard, monkeypatch, tmp_path):
+    monkeypatch.setattr(guard, "HISTORY", tmp_path / "history.csv")
+    for rate in (1.0, 2.0):
+        guard.add_history("HEAD", guard.ROOT, {"products": rate})
+    with guard.HISTORY.open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert row["products"] == "2"
+    assert row["wafer"] == ""
