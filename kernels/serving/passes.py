@@ -181,60 +181,6 @@ def pass_variation(draft_length: float, acceptance: float) -> float:
     return max(square - mean * mean, 0.0)
 
 
-@jit
-def last_paying_batch(
-    tables: PassTables,
-    plain_row: int,
-    row: int,
-    draft_length: float,
-    acceptance: float,
-    context: float,
-    most: float,
-) -> float:
-    """Return the largest batch whose tokens come faster with speculation than without.
-
-    Parameters
-    ----------
-    tables : PassTables
-    plain_row, row : int
-        The layout without speculative tokens, and the same with them.
-    draft_length, acceptance : float
-        As of `tokens_per_pass`.
-    context : float
-        Tokens that each sequence keeps.
-    most : float
-        Largest batch of interest, at least 1.
-
-    Returns
-    -------
-    float
-        0 where speculation never pays, `most` where it always does.
-
-    Notes
-    -----
-    A pass that verifies gamma speculative tokens costs gamma + 1 tokens per sequence, and making
-    them; it is worth as many passes without as it yields tokens. While a pass only reads weights
-    the tokens come free; the more sequences, the more they cost. The last batch that pays is found
-    by halving: about it, where sizes of captured passes change, a batch may differ from its
-    neighbours.
-    """
-    gained = tokens_per_pass(draft_length, acceptance)
-    verified = 1.0 + draft_length
-    low, high = 0.0, most + 1.0
-    batch = most
-    while high - low > 1.0:
-        plain = pass_times(tables, plain_row, 0.0, 0.0, 0.0, batch, context, 1.0, 0.0)[0]
-        drafted = pass_times(tables, row, 0.0, 0.0, 0.0, batch, context, verified, 0.0)[0]
-        if drafted < gained * plain:
-            low = batch
-        else:
-            high = batch
-        batch = math.floor(0.5 * (low + high))
-        if batch <= low:
-            break
-    return low
-
-
 @jit_lean
 def prompt_cost(
     tables: PassTables,
