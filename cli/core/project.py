@@ -178,8 +178,9 @@ def print_projection(found: Projected) -> None:
 
 def print_title(found: Projected) -> None:
     """Print what is projected."""
+    from perfmodel.base.provenance import LEVELS
     from perfmodel.base.units import counted
-    from perfmodel.hwprofiles.trust import KERNELS, LEVELS
+    from perfmodel.hwprofiles.trust import KERNELS
     from perfmodel.sweeps.trust import trust_words
 
     row, hardware = found.row, found.hardware

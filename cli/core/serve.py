@@ -259,7 +259,7 @@ def _table(question: Question, costs: Mapping[str, Any], workers: Workers | None
 
 def _write_passes(question: Question, path: str) -> None:
     """Write the passes of the one operating point that was asked for."""
-    timelines = wing_module("perfmodel.report.timelines.serving")
+    timelines = wing_module("perfmodel.serving.timeline")
     write_tracks = wing_module("perfmodel.cli.report.timeline").write_tracks
     if question.is_phase:
         raise click.UsageError("--timeline needs a sequence of passes; --phase runs one alone")

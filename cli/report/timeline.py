@@ -30,10 +30,10 @@ from perfmodel.kernels.variables import RATE, TIME_COMPONENTS
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
     from perfmodel.model.build import ModelSpec
-    from perfmodel.report.timelines.serving import ServingTimeline
-    from perfmodel.report.timelines.step import StepTimeline
+    from perfmodel.serving.timeline import ServingTimeline
     from perfmodel.software.framework import Framework
     from perfmodel.strategy.grid import StrategyGrid
+    from perfmodel.training.step.timeline import StepTimeline
 
 VIEWER = "https://ui.perfetto.dev"
 COMPUTE = ("forward_time", "backward_time", "recompute_time")
@@ -167,7 +167,7 @@ def print_served(found: ServingTimeline) -> None:
 
 
 TOLD = {"none": "passes", "layers": "layers", "all": "operations"}
-"""Values of --operations, and depths of `perfmodel.report.timelines.step.step_timeline`."""
+"""Values of --operations, and depths of `perfmodel.training.step.timeline.step_timeline`."""
 NEEDED = ("model", "hardware", "devices", "global_batch_size", "sequence_length")
 STATED = (*READING, *NEEDED, "settings", "framework", *(spec.name for spec in FIELDS))
 OF_STEP = ("stages", "operations", "pipeline")
@@ -301,7 +301,7 @@ def _show_step(
     as_json: bool,
 ) -> None:
     """Show one training step, or its pipeline."""
-    from perfmodel.report.timelines.step import step_timeline
+    from perfmodel.training.step.timeline import step_timeline
 
     model, grid, device, software = problem
     stages, depth, pipeline = step
@@ -354,7 +354,7 @@ def _recalled_passes(
 ) -> ServingTimeline:
     """Run an operating point of stored results pass by pass."""
     from perfmodel.analysis.recalled import recalled_point
-    from perfmodel.report.timelines.serving import serving_timeline
+    from perfmodel.serving.timeline import serving_timeline
 
     point = recalled_point(attributes, row, file)
     if point.method not in ("closed", "recursion"):

@@ -341,7 +341,7 @@ class TrainingCase(Case):
         grid = self.choices
         columns = dict(grid.columns)
         for name, value in change.items():
-            columns[name] = np.repeat(axis_values(name, value), len(grid))
+            columns[name] = np.repeat(axis_values(name, value, FIELD_BY_NAME), len(grid))
         rules = RULES if grid.table is None else TABLE_RULES
         status = strategy_status(columns, self.model, grid.devices, rules)
         changed = StrategyGrid(grid.devices, columns, status, grid.table).take(status == VALID)

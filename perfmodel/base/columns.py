@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, overload
 
@@ -227,3 +228,9 @@ def _rank(column: Integers) -> tuple[Integers | None, Integers]:
 def _compact_by_sorting(code: Integers) -> tuple[Integers, int]:
     values, inverse = np.unique(code, return_inverse=True)
     return inverse.astype(np.int64), int(values.size)
+
+
+def natural_order(item: tuple[str, Any]) -> tuple[Any, ...]:
+    """Return the key that sorts "9-64" before "65-512", and ">512" last."""
+    head = item[0].split("-")[0]
+    return (0, int(head), item[0]) if re.fullmatch("[0-9]{1,18}", head) else (1, 0, item[0])

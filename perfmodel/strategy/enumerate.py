@@ -233,7 +233,11 @@ def all_axes(
 ) -> Axes:
     """Return the values of every axis; takes what `enumerate_strategies` takes."""
     devices = _checked_devices(devices)
-    given = {name: axis_values(name, values) for name, values in axes.items() if values is not None}
+    given = {
+        name: axis_values(name, values, FIELD_BY_NAME)
+        for name, values in axes.items()
+        if values is not None
+    }
     for name in ("sequence_length", "global_batch_size"):
         if name not in given:
             raise StrategyError(f"{name}: a value is needed")
@@ -441,7 +445,7 @@ def _checked_devices(devices: Any) -> int:
 def _complete(row: dict[str, Any], devices: int) -> dict[str, Any]:
     """Fill in what follows from other fields: data_parallel, sharding of the sequence, schedule."""
     degrees = {
-        name: encode(name, row.get(name, 1))
+        name: encode(name, row.get(name, 1), FIELD_BY_NAME)
         for name in ("tensor_parallel", "context_parallel", "pipeline_parallel", "virtual_pipeline")
     }
     named = SCHEDULE_FACTS.get(str(row.get("pipeline_schedule")))
@@ -556,7 +560,7 @@ def free_axes(given: Mapping[str, Integers]) -> dict[str, Integers]:
         if name in given
         else np.asarray(sensible[name], np.int64)
         if name in sensible
-        else axis_values(name, FIELD_BY_NAME[name].default)
+        else axis_values(name, FIELD_BY_NAME[name].default, FIELD_BY_NAME)
         for name in FREE_AXES
     }
 

@@ -208,7 +208,11 @@ def strategy_space(
     StrategyError
         As of `enumerate_strategies`; only layouts have to find room in memory.
     """
-    given = {name: axis_values(name, values) for name, values in axes.items() if values is not None}
+    given = {
+        name: axis_values(name, values, FIELD_BY_NAME)
+        for name, values in axes.items()
+        if values is not None
+    }
     free = free_axes(given)
     rest = {name: FIELD_BY_NAME[name].default for name in FREE_AXES if name != "zero_stage"}
     named = {name: value for name, value in axes.items() if name not in FREE_AXES}

@@ -194,7 +194,7 @@ class Workers:
             return futures
 
         failed, first = None, len(pieces)
-        futures = as_completed(asked(max(AHEAD * len(self), 1)))
+        futures = as_completed(asked(max(AHEAD * len(self), 1)), loop=self.client.loop)
         for future in futures:
             place = places.pop(future.key)
             error = future.exception()

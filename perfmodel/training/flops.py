@@ -94,7 +94,9 @@ def _one_token(model: ModelSpec, layer: LayerSpec, adapters: AdapterSpec) -> lis
     """List the operations of a layer on one device, where every token has its experts."""
     values = {name: FIELD_BY_NAME[name].default for name in LAYER_KEY_FIELDS}
     values |= {"sequence_parallel": False, "sequence_length": TOKENS}
-    columns = {name: np.array([encode(name, value)]) for name, value in values.items()}
+    columns = {
+        name: np.array([encode(name, value, FIELD_BY_NAME)]) for name, value in values.items()
+    }
     plain = load_framework(
         "megatron", grouped_gemm=True, expert_dispatch="all_to_all", capacity_factor=0.0
     )

@@ -10,7 +10,7 @@ import io
 from collections.abc import Mapping
 from pathlib import Path
 
-from perfmodel.base.strategy_fields import StrategyField
+from perfmodel.base.fields import Field
 from perfmodel.kernels.variables import RATE, Variable, parts_of
 from perfmodel.kernels.wafer.columns import CACHE_LAYOUTS, CLOSED_ROWS
 from perfmodel.kernels.wafer.products import PRODUCTS
@@ -20,12 +20,10 @@ from perfmodel.store.subject import Subject
 MOST_SIDE = 2**14
 MOST_TOKENS = 2**27
 
-MAPPING_FIELDS: tuple[StrategyField, ...] = (
-    StrategyField("grid_rows", "grid", "int", 1, "rows of cores of a region", maximum=MOST_SIDE),
-    StrategyField(
-        "grid_columns", "grid", "int", 1, "columns of cores of a region", maximum=MOST_SIDE
-    ),
-    StrategyField(
+MAPPING_FIELDS: tuple[Field, ...] = (
+    Field("grid_rows", "grid", "int", 1, "rows of cores of a region", maximum=MOST_SIDE),
+    Field("grid_columns", "grid", "int", 1, "columns of cores of a region", maximum=MOST_SIDE),
+    Field(
         "regions",
         "regions",
         "int",
@@ -34,7 +32,7 @@ MAPPING_FIELDS: tuple[StrategyField, ...] = (
         minimum=0,
         maximum=2**20,
     ),
-    StrategyField(
+    Field(
         "context",
         "context",
         "int",
@@ -42,8 +40,8 @@ MAPPING_FIELDS: tuple[StrategyField, ...] = (
         "tokens of the prompt, or those that a decoded token sees",
         maximum=MOST_TOKENS,
     ),
-    StrategyField("batch", "batch", "int", 1, "sequences at once", maximum=2**20),
-    StrategyField(
+    Field("batch", "batch", "int", 1, "sequences at once", maximum=2**20),
+    Field(
         "collective",
         "collective",
         "choice",
@@ -51,7 +49,7 @@ MAPPING_FIELDS: tuple[StrategyField, ...] = (
         "how sums over a column of cores are made",
         choices=ALGORITHMS,
     ),
-    StrategyField(
+    Field(
         "product",
         "product",
         "choice",
@@ -59,7 +57,7 @@ MAPPING_FIELDS: tuple[StrategyField, ...] = (
         "how tiles of a product of matrices meet",
         choices=PRODUCTS,
     ),
-    StrategyField(
+    Field(
         "cache_layout",
         "cache-layout",
         "choice",
@@ -70,7 +68,7 @@ MAPPING_FIELDS: tuple[StrategyField, ...] = (
 )
 """A mapping's fields; ``grid`` names the first two at once."""
 
-FIELD_BY_NAME: Mapping[str, StrategyField] = {spec.name: spec for spec in MAPPING_FIELDS}
+FIELD_BY_NAME: Mapping[str, Field] = {spec.name: spec for spec in MAPPING_FIELDS}
 AXES = ("grid", *(spec.name for spec in MAPPING_FIELDS[2:]))
 
 
@@ -115,6 +113,8 @@ SUBJECT = Subject(
     {},
     "wafer",
     SCHEMA_VERSION,
+    VARIABLES,
+    FIELD_BY_NAME,
     whole="latency",
     parts=TIME_COMPONENTS,
     always=("hardware", "phase", "grid_rows", "grid_columns"),

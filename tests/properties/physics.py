@@ -21,6 +21,7 @@ from perfmodel.base.axes import encode
 from perfmodel.base.precisions import PRECISIONS
 from perfmodel.base.strategy_fields import (
     CONTEXT_PARALLEL_KINDS,
+    FIELD_BY_NAME,
     FIELDS,
     MAPPINGS,
     PIPELINE_SCHEDULES,
@@ -195,7 +196,9 @@ def _draw_columns(rng: np.random.Generator, model: ModelSpec, count: int, bits: 
     columns["recompute_method"] = np.where(full, pick(0, 0, 1, 2, 3), 0)
     some = columns["recompute_method"] > 0
     columns["recompute_num_layers"] = np.where(some, pick(1, 2, 3, 8), 0)
-    usual_values = {field.name: encode(field.name, field.default) for field in FIELDS}
+    usual_values = {
+        field.name: encode(field.name, field.default, FIELD_BY_NAME) for field in FIELDS
+    }
     return {name: columns.get(name, np.full(count, value)) for name, value in usual_values.items()}
 
 

@@ -358,3 +358,21 @@ def test_a_full_disk_of_a_worker_is_one_line(two_workers, tmp_path, monkeypatch)
     with pytest.raises(MachineError, match=r"cannot write '.*out\.nc': No space left on device$"):
         stored(tmp_path / "out.nc", two_workers)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_of_its_own_is_served_by_a_scheduler_over_tcp(two_workers, tmp_path):
+    """It has no client but the one that it makes of the address."""
+    path = tmp_path / "out.nc"
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from perfmodel.sweeps.stored import StoredSweep\n"
+        "from perfmodel.sweeps.workers import scheduler_workers\n"
+        "from tests.sweeps.test_stored import small\n"
+        "with scheduler_workers(sys.argv[1]) as workers:\n"
+        "    with StoredSweep(small(), Path(sys.argv[2]), 5).opened(False) as work:\n"
+        "        work.run(workers)\n"
+    )
+    address = two_workers.client.scheduler.address
+    assert address.startswith("tcp://")
+    subprocess.run([sys.executable, "-c", code, address, str(path)], check=True, cwd=Path.cwd())
+    assert_same(open_table(path), small_whole(), but=("history",))

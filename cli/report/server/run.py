@@ -8,7 +8,7 @@ import webbrowser
 from collections.abc import Callable
 
 from perfmodel.base.errors import DataError, MachineError
-from perfmodel.report.server.question import Offer
+from perfmodel.cli.report.server.question import Offer
 
 HOST = "127.0.0.1"
 
@@ -37,7 +37,7 @@ def run_page(
     try:
         import uvicorn
 
-        from perfmodel.report.server.app import make_app
+        from perfmodel.cli.report.server.app import make_app
     except ImportError:
         raise DataError(
             "the page needs starlette and uvicorn: pip install 'perfmodel[ui]'"

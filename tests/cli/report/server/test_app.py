@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.report.server.loops import finished
+from tests.cli.report.server.loops import finished
 
 httpx = pytest.importorskip("httpx", reason="the extra 'test' is not installed")
 module = pytest.importorskip(
-    "perfmodel.report.server.app", reason="the extra 'ui' is not installed"
+    "perfmodel.cli.report.server.app", reason="the extra 'ui' is not installed"
 )
 
 LINK = "http://127.0.0.1:8765"

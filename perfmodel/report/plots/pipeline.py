@@ -17,7 +17,8 @@ from perfmodel.report.plots.axes import category_axis, inner_size, number_axis, 
 from perfmodel.report.plots.figure import Plot
 from perfmodel.report.plots.marks import Bars, Panel, Paper, described_axis
 from perfmodel.report.plots.names import picked
-from perfmodel.report.timelines.step import (
+from perfmodel.training.stages import PASSES
+from perfmodel.training.step.timeline import (
     BUBBLE,
     COMPUTE_TIMES,
     DATA,
@@ -28,7 +29,6 @@ from perfmodel.report.timelines.step import (
     StepTimeline,
     step_timeline,
 )
-from perfmodel.training.stages import PASSES
 
 NO_PASS = -1
 """Micro-batch and chunk of what is no pass."""

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from perfmodel.analysis.explain import operation_costs
-from perfmodel.analysis.single import one_strategy
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.kernels.variables import OPERATION_COMPONENTS
@@ -18,10 +17,9 @@ from perfmodel.model.presets import load_model
 from perfmodel.operations.parts import model_parts
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows
-from perfmodel.strategy.pipelines import named_pipeline
 from perfmodel.training.schedule import stage_compositions
-from perfmodel.workloads.export.workload import projected_workload
-from tests.workloads.export.cases import cases_of, named_traces
+from perfmodel.training.step.workload import projected_workload
+from tests.training.step.cases import cases_of
 
 CASES = cases_of("operations")
 
@@ -261,22 +259,6 @@ def test_stages_hold_a_chunk_of_either_copy(workload_of):
     gradients = workload.stages[1].mirror
     assert gradients is not None
     assert (gradients.collective, gradients.members) == ("all_reduce", 2)
-
-
-def test_a_table_is_written_as_the_schedule_that_it_is_of(small_dense, h100):
-    axes = {"global_batch_size": 8, "sequence_length": 2048, "pipeline_parallel": 4}
-    table = named_pipeline("zb_v", 4, 8)
-    grids = (
-        one_strategy(small_dense, 4, {**axes, "pipeline_schedule": "zb_v"}),
-        one_strategy(small_dense, 4, axes, table=table),
-    )
-    named, read = (named_traces(projected_workload(small_dense, grid, h100)) for grid in grids)
-    for one, other in zip(named.traces, read.traces, strict=True):
-        assert one.names == other.names
-        for column in ("kinds", "duration", "source", "destination", "tag"):
-            np.testing.assert_array_equal(getattr(one, column), getattr(other, column))
-    first, second = (operation_costs(small_dense, grid, h100) for grid in grids)
-    assert first == second
 
 
 def test_layouts_are_stated(small_dense, grid_of, h100):

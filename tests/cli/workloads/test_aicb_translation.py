@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from perfmodel.base.errors import StrategyError
+from perfmodel.cli.workloads.aicb_translation import model_of, strategy_of
 from perfmodel.workloads.twins.aicb.arguments import parse_arguments
-from perfmodel.workloads.twins.aicb.translation import model_of, strategy_of
 
 GPT_175B = (
     "--model_name gpt_175B --world_size 1024 --tensor_model_parallel_size 8 "

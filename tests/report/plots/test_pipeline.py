@@ -10,11 +10,11 @@ import pytest
 
 import perfmodel
 from perfmodel.base.errors import DataError
+from perfmodel.report.plots import pipeline
 from perfmodel.report.plots.marks import Bars
-from perfmodel.report.timelines import pipeline
-from perfmodel.report.timelines.pipeline import NO_PASS, pipeline_picture
+from perfmodel.report.plots.pipeline import NO_PASS, pipeline_picture
 from perfmodel.training.stages import PASSES
-from tests.report.timelines.test_step import TIMES, timeline_of  # noqa: F401
+from tests.training.step.test_timeline import TIMES, timeline_of  # noqa: F401
 
 
 @pytest.mark.parametrize("case", ["pipeline", "gpipe", "zero bubble", "two copies", "sharded"])

@@ -10,12 +10,19 @@ from typing import Any
 import pytest
 
 from perfmodel import open_results, strategy_grid, sweep
-from perfmodel.report.server import answer as module
-from perfmodel.report.server.answer import Answer, Desk, Superseded, answer, answer_json, in_thread
-from perfmodel.report.server.question import ControlError, Offer, Question, read_question
+from perfmodel.cli.report.server import answer as module
+from perfmodel.cli.report.server.answer import (
+    Answer,
+    Desk,
+    Superseded,
+    answer,
+    answer_json,
+    in_thread,
+)
+from perfmodel.cli.report.server.question import ControlError, Offer, Question, read_question
 from perfmodel.store.results import best
+from tests.cli.report.server.loops import finished
 from tests.cli.running import document as printed
-from tests.report.server.loops import finished
 
 SMALL = {
     "model": "llama-3.1-8b",
@@ -91,7 +98,7 @@ def test_what_finds_nothing_is_said_beside_its_control(given, control, told) -> 
 
 
 def test_more_than_a_page_holds_is_refused_before_it_is_projected(monkeypatch) -> None:
-    monkeypatch.setattr("perfmodel.report.server.answer.MOST_PAIRS", 3)
+    monkeypatch.setattr("perfmodel.cli.report.server.answer.MOST_PAIRS", 3)
     with pytest.raises(ControlError, match="more than a page answers"):
         asked()
 

@@ -10,7 +10,9 @@ import pytest
 from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT
 from perfmodel.kernels.step.scheduled import work_of_cases
 from perfmodel.kernels.variables import TIME_COMPONENTS
-from perfmodel.report.timelines.schedule import (
+from perfmodel.software.framework import load_framework
+from perfmodel.training.scheduled import chunks_of
+from perfmodel.training.step.schedule import (
     COMPONENT,
     DEPTHS,
     WORDS,
@@ -20,10 +22,8 @@ from perfmodel.report.timelines.schedule import (
     passes_of,
     schedule_of,
 )
-from perfmodel.software.framework import load_framework
-from perfmodel.training.scheduled import chunks_of
-from perfmodel.workloads.export.workload import model_chunks, order_of
-from tests.workloads.export.cases import CASES
+from perfmodel.training.step.workload import model_chunks, order_of
+from tests.training.step.cases import CASES
 
 
 @pytest.fixture(scope="module")

@@ -19,13 +19,7 @@ import numpy as np
 
 from perfmodel.base.table import Table
 from perfmodel.base.version import __version__
-from perfmodel.kernels import work
-from perfmodel.kernels._jit import compile_kernels, mode
-from perfmodel.report.document import PICTURES, NothingSelected, document
-from perfmodel.report.packing import EFFORT
-from perfmodel.report.page_text import page_html
-from perfmodel.report.rows import population_of
-from perfmodel.report.server.question import (
+from perfmodel.cli.report.server.question import (
     DEFAULTS,
     SERVING,
     ControlError,
@@ -34,6 +28,12 @@ from perfmodel.report.server.question import (
     blamed_on,
     read_question,
 )
+from perfmodel.kernels import work
+from perfmodel.kernels._jit import compile_kernels, mode
+from perfmodel.report.document import PICTURES, NothingSelected, document
+from perfmodel.report.packing import EFFORT
+from perfmodel.report.page_text import page_html
+from perfmodel.report.rows import population_of
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

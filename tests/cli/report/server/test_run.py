@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from perfmodel.base.errors import DataError
-from perfmodel.report.server.run import HOST, bound
+from perfmodel.cli.report.server.run import HOST, bound
 
 
 def test_it_listens_on_the_loopback_interface_alone() -> None:

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from perfmodel.kernels.pipeline.actions import FORWARD
 from perfmodel.kernels.variables import MEMORY_COMPONENTS
-from perfmodel.report.timelines.schedule import Closed, Schedule, own_actions
 from perfmodel.training.scheduled import chunks_of
 from perfmodel.training.stages import StageMemory, memories_of
+from perfmodel.training.step.schedule import Closed, Schedule, own_actions
 
 LOSS, FIRST_BACKWARD, LAST_BACKWARD, UPDATE = range(4)
 """Moments, as `perfmodel.training.stages.MOMENTS` has them."""

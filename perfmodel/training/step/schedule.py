@@ -35,11 +35,16 @@ from perfmodel.training.best_layout import BEST, best_splits
 from perfmodel.training.project import Share, add_waits, framework_of_run, shares_of
 from perfmodel.training.scheduled import chunks_of, sends_are_hidden
 from perfmodel.training.stages import pipeline_of
+from perfmodel.training.step.program import (
+    GRADIENTS,
+    PHASE_NAMES,
+    ProgramStep,
+    host_share,
+    pass_program,
+)
+from perfmodel.training.step.types import ProjectedPart, component_of
+from perfmodel.training.step.workload import model_chunks
 from perfmodel.training.workload import Workload, placement_of
-from perfmodel.workloads.export.program import GRADIENTS, ProgramStep, pass_program
-from perfmodel.workloads.export.stage import PHASE_NAMES, host_share
-from perfmodel.workloads.export.types import ProjectedPart, component_of
-from perfmodel.workloads.export.workload import model_chunks
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

@@ -26,8 +26,12 @@ from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, KINDS, WEIGHT
 from perfmodel.kernels.variables import MEMORY_COMPONENTS, TIME_COMPONENTS
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
-from perfmodel.report.timelines.memory import Held, Memory
-from perfmodel.report.timelines.schedule import (
+from perfmodel.software.framework import Framework, load_framework
+from perfmodel.strategy.grid import StrategyGrid
+from perfmodel.strategy.rules import check_one_strategy
+from perfmodel.training.stages import passes_track
+from perfmodel.training.step.memory import Held, Memory
+from perfmodel.training.step.schedule import (
     COMPONENT,
     DEPTHS,
     WORDS,
@@ -43,10 +47,6 @@ from perfmodel.report.timelines.schedule import (
     schedule_of,
     shown_sends,
 )
-from perfmodel.software.framework import Framework, load_framework
-from perfmodel.strategy.grid import StrategyGrid
-from perfmodel.strategy.rules import check_one_strategy
-from perfmodel.training.stages import passes_track
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -149,10 +149,10 @@ class StepTimeline:
         Stages of the pipeline.
     names : tuple of str
     depth : str
-        Of `perfmodel.report.timelines.schedule.DEPTHS`.
+        Of `perfmodel.training.step.schedule.DEPTHS`.
     drawn_sends, drawn_work : float
         Share of the time of sends, and of passes, with which stages but the slowest are drawn, so
-        that all ends with the step [1] (`perfmodel.report.timelines.schedule.Schedule`).
+        that all ends with the step [1] (`perfmodel.training.step.schedule.Schedule`).
     """
 
     title: str

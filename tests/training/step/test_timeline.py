@@ -7,10 +7,10 @@ import pytest
 
 from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.kernels.variables import TIME_COMPONENTS
-from perfmodel.report.timelines.schedule import DEPTHS
-from perfmodel.report.timelines.step import step_timeline
 from perfmodel.training.stages import PASSES
-from tests.workloads.export.cases import CASES
+from perfmodel.training.step.schedule import DEPTHS
+from perfmodel.training.step.timeline import step_timeline
+from tests.training.step.cases import CASES
 from tests.workloads.formats.trace_events import check_events, read_events, sums_by_category
 
 TIMES = 1e-9  # relative

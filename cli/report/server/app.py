@@ -22,16 +22,16 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from perfmodel.base.errors import PerfModelError, one_line
-from perfmodel.launch.software import MODULES
-from perfmodel.report.page_text import page_html
-from perfmodel.report.server.answer import Answer, Desk, Superseded, answer_json
-from perfmodel.report.server.question import (
+from perfmodel.cli.report.server.answer import Answer, Desk, Superseded, answer_json
+from perfmodel.cli.report.server.question import (
     DEFAULTS,
     ControlError,
     Offer,
     parse_question,
     read_question,
 )
+from perfmodel.launch.software import MODULES
+from perfmodel.report.page_text import page_html
 
 NAMES = ("127.0.0.1", "localhost")
 """Hosts that a request may name."""
@@ -189,7 +189,7 @@ def page_text(offer: Offer) -> str:
 
 
 def _read(name: str) -> str:
-    return (resources.files("perfmodel.report.server") / name).read_text(encoding="utf-8")
+    return (resources.files("perfmodel.cli.report.server") / name).read_text(encoding="utf-8")
 
 
 async def _body(request: Request) -> dict[str, Any]:

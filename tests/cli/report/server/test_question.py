@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from perfmodel.report.server.question import (
+from perfmodel.cli.report.server.question import (
     DEFAULTS,
     MOST_LISTED,
     ControlError,

@@ -16,14 +16,14 @@ import numpy as np
 from perfmodel.compute.collectives import COLLECTIVES
 from perfmodel.software.framework import Framework
 from perfmodel.training.project import closing_settings
-from perfmodel.training.workload import Workload
-from perfmodel.workloads.export.types import (
+from perfmodel.training.step.types import (
     COMMUNICATION,
     ProjectedBlock,
     ProjectedOperation,
     ProjectedPart,
     ProjectedStage,
 )
+from perfmodel.training.workload import Workload
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

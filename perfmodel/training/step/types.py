@@ -12,8 +12,9 @@ import numpy as np
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.kernels.variables import OPERATION_COMPONENTS
-from perfmodel.model.build import ModelSpec
+from perfmodel.model.build import ModelSpec, layer_parameters
 from perfmodel.operations.operations import Role
+from perfmodel.operations.parts import model_parts
 from perfmodel.software.framework import Framework
 
 if TYPE_CHECKING:
@@ -309,6 +310,18 @@ class ProjectedWorkload:
             _add_size(sizes, item, 1)
         optimizer = self.stages[stage].optimizer.time
         return StageTotals(flops, compute, optimizer, dict(sizes), components)
+
+    def norm_parameters(self, stage: ProjectedStage) -> int:
+        """Return how many parameters the norms of a stage have."""
+        layers = {part.name: part.layer for part in model_parts(self.model)}
+        parameters = 0
+        for block in stage.blocks():
+            layer = layers[block.part.name]
+            if layer is not None:
+                parameters += layer_parameters(layer, self.model.hidden_size).norms
+            elif block.part.kind == "output":
+                parameters += self.model.final_norm_parameters()
+        return parameters
 
     def number_of(self, stage: int | None) -> int:
         """Return the number of a stage; None stands for the slowest.

@@ -37,14 +37,14 @@ from perfmodel.training.part_table import (
 from perfmodel.training.project import framework_of_run, project_grid
 from perfmodel.training.schedule import chunk_parts, parts_with, recomputed_of
 from perfmodel.training.scheduled import groups_of
-from perfmodel.training.workload import PIPELINE_FIELDS, Workload, layer_columns
-from perfmodel.workloads.export.data_parallel import stage_data
-from perfmodel.workloads.export.types import (
+from perfmodel.training.step.data_parallel import stage_data
+from perfmodel.training.step.types import (
     COMMUNICATION,
     ProjectedOperation,
     ProjectedPart,
     ProjectedWorkload,
 )
+from perfmodel.training.workload import PIPELINE_FIELDS, Workload, layer_columns
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

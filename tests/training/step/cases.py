@@ -1,16 +1,12 @@
-"""Strategies and small models that the tests of exports write out."""
+"""Strategies and small models that the tests of projected steps and of exports take."""
 
 from __future__ import annotations
 
 import tomllib
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from perfmodel.model.build import dense_model, moe_model
-from perfmodel.workloads.export.chakra import projected_traces
-
-named_traces = partial(projected_traces, numbered_groups=False)
 
 TABLES = tomllib.loads(Path(__file__).with_name("cases.toml").read_text("utf-8"))
 

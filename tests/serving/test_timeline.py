@@ -8,10 +8,10 @@ import pytest
 from perfmodel.base.errors import StrategyError
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.kernels.serving.variables import TIME_COMPONENTS
-from perfmodel.report.timelines import serving as home
-from perfmodel.report.timelines.serving import replay_timeline, serving_timeline
+from perfmodel.serving import timeline as home
 from perfmodel.serving.enumerate import load_grid, serving_grid
 from perfmodel.serving.requests import random_trace
+from perfmodel.serving.timeline import replay_timeline, serving_timeline
 from perfmodel.sweeps.serving import serve_table
 from perfmodel.sweeps.serving_replay import replay_table
 from tests.workloads.formats.trace_events import check_events, read_events, sums_by_category

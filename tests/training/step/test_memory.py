@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from perfmodel.kernels.variables import MEMORY_COMPONENTS
-from perfmodel.report.timelines.step import step_timeline
 from perfmodel.software.framework import load_framework
 from perfmodel.training.stages import stage_memories
-from tests.workloads.export.cases import CASES
+from perfmodel.training.step.timeline import step_timeline
+from tests.training.step.cases import CASES
 
 ACTIVATIONS = MEMORY_COMPONENTS.index("memory_activations")
 
