@@ -10,6 +10,7 @@ import click
 
 from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.base.fields import refuse_unused
+from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.cli.core.diff_sides import file_of
 from perfmodel.cli.core.project import projected, strategy_options, warn_if_too_large
 from perfmodel.cli.group import Command
@@ -25,7 +26,6 @@ from perfmodel.cli.shared.printing import heading, percent, print_json, remark, 
 from perfmodel.kernels.serving.variables import TIME_COMPONENTS as PASS_COMPONENTS
 from perfmodel.kernels.serving.variables import VARIABLES as SERVED
 from perfmodel.kernels.variables import RATE, TIME_COMPONENTS
-from perfmodel.strategy.fields import FIELDS
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

@@ -12,7 +12,7 @@ from perfmodel.model.build import ModelSpec, layer_parameters
 from perfmodel.model.layers import describe_layer
 from perfmodel.model.presets import model_from_record
 from perfmodel.model.state import sequence_state
-from perfmodel.operations.flops import adapter_parameters, model_flops_per_token
+from perfmodel.training.flops import adapter_parameters, model_flops_per_token
 
 
 def model_facts(model: ModelSpec, seq_len: int) -> dict[str, Any]:

@@ -17,17 +17,17 @@ from perfmodel.analysis.case import Case, ServingCase, TrainingCase
 from perfmodel.base.errors import DataError, PerfModelError
 from perfmodel.base.pipelines import TABLE
 from perfmodel.base.provenance import record_of
+from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.base.table import Column, Table
 from perfmodel.model.presets import model_from_record
 from perfmodel.store.cost import assumptions
 from perfmodel.store.subject import SERVING, TRAINING, subject_of
-from perfmodel.strategy.fields import FIELDS
 from perfmodel.strategy.grid import VALID
 from perfmodel.strategy.rules import STATUS_REASONS
 
 if TYPE_CHECKING:
+    from perfmodel.base.routing import Routing
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.model.routing import Routing
     from perfmodel.model.spec import ModelSpec
     from perfmodel.serving.grid import DeploymentGrid, LoadGrid
     from perfmodel.software.engine import Engine
@@ -124,12 +124,12 @@ def _recalled_points(
     file: str,
 ) -> RecalledPoint:
     """Return what a point was projected of, with some deployments by its engine."""
+    from perfmodel.base.axes import columns_from_rows
+    from perfmodel.base.routing import Routing
+    from perfmodel.base.served_fields import DEPLOYMENT_FIELD_BY_NAME, LOAD_FIELD_BY_NAME
     from perfmodel.hwprofiles.hardware import hardware_from_dict
-    from perfmodel.model.routing import Routing
     from perfmodel.serving.enumerate import deployments_from_rows
     from perfmodel.serving.grid import LoadGrid
-    from perfmodel.strategy.grid import columns_from_rows
-    from perfmodel.strategy.served_fields import DEPLOYMENT_FIELD_BY_NAME, LOAD_FIELD_BY_NAME
 
     try:
         found = json.loads(attributes["provenance"])
@@ -249,7 +249,7 @@ def stored_case(
 
 def _strategies(table: Table, row: Mapping[str, Any], one: StrategyGrid) -> StrategyGrid:
     """Return all possible strategies of a table for the model, software and devices of a row."""
-    from perfmodel.strategy.fields import FIELDS
+    from perfmodel.base.strategy_fields import FIELDS
     from perfmodel.strategy.grid import StrategyGrid
 
     good = np.isfinite(table["step_time"].values).any(axis=1)

@@ -1,11 +1,7 @@
-"""Columns: types of arrays, columns given together checked and made alike, texts in one buffer.
-
-What a user states of a field becomes a column of numbers here, and axes are multiplied out.
-"""
+"""Columns: types of arrays, columns given together checked and made alike, texts in one buffer."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, overload
@@ -13,9 +9,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from perfmodel.base.errors import DataError, PerfModelError, StrategyError, did_you_mean
-from perfmodel.base.fields import MOST, Field
-from perfmodel.base.memory import check_memory
+from perfmodel.base.errors import DataError, PerfModelError
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -240,87 +234,3 @@ def natural_order(item: tuple[str, Any]) -> tuple[Any, ...]:
     """Return the key that sorts "9-64" before "65-512", and ">512" last."""
     head = item[0].split("-")[0]
     return (0, int(head), item[0]) if re.fullmatch("[0-9]{1,18}", head) else (1, 0, item[0])
-
-
-Fields = Mapping[str, Field]
-"""What may be chosen, by name."""
-FEWER_VALUES = "name fewer values per axis, or fewer axes"
-
-
-def encode(name: str, value: Any, fields: Fields) -> int | float:
-    """Turn one written value of a field into the number that its column stores.
-
-    Raises
-    ------
-    StrategyError
-        Unknown field, label or type, or a value beyond the field's limits.
-    """
-    if name not in fields:
-        raise StrategyError(f"unknown strategy field '{name}'{did_you_mean(name, fields)}")
-    spec = fields[name]
-    if spec.kind == "choice":
-        if isinstance(value, str) and value in spec.choices:
-            return spec.choices.index(value)
-        near = did_you_mean(str(value), spec.choices) if spec.form else ""
-        near = near if "did you mean" in near else ""
-        raise StrategyError(f"{name}: '{value}' is not {spec.expected}{near}")
-    if spec.kind == "bool":
-        if isinstance(value, bool | np.bool_) or value in (0, 1):
-            return int(value)
-        raise StrategyError(f"{name}: '{value}' is neither true nor false")
-    whole = spec.kind == "int"
-    known = int | np.integer if whole else int | float | np.integer | np.floating
-    if isinstance(value, bool) or not isinstance(value, known) or value != value:
-        raise StrategyError(f"{name}: {value!r} is not a {'whole ' if whole else ''}number")
-    if value < spec.minimum:
-        raise StrategyError(f"{name}: {value} is below {spec.minimum}")
-    if value > spec.maximum:
-        most = "larger than any run; check the number"
-        most = most if spec.maximum == MOST else f"above {spec.maximum}"
-        raise StrategyError(f"{name}: {value} is {most}")
-    return int(value) if whole else float(value)
-
-
-def axis_values(name: str, values: Any, fields: Fields) -> NDArray[Any]:
-    """Turn the values of one axis (scalar or iterable) into a column without repeats.
-
-    ``"all"`` stands for every label of a field that has labels.
-    """
-    if isinstance(values, str) and values == "all" and name in fields:
-        values = fields[name].choices or values
-    listed: Iterable[Any] = (
-        [values] if isinstance(values, str | bytes) or not isinstance(values, Iterable) else values
-    )
-    encoded = list(dict.fromkeys(encode(name, value, fields) for value in listed))
-    if not encoded:
-        raise StrategyError(f"{name}: the list of values is empty")
-    return np.asarray(encoded, stored_type(fields[name]))
-
-
-def stored_type(spec: Field) -> type[np.float64] | type[np.int64]:
-    """Return the type of the column that a field is stored in."""
-    return np.float64 if spec.kind == "float" else np.int64
-
-
-def axis_product(
-    axes: Mapping[str, NDArray[Any]], noun: str, row_bytes: float
-) -> dict[str, NDArray[Any]]:
-    """Return the Cartesian product of axes as flat columns.
-
-    Parameters
-    ----------
-    axes : mapping of str to ndarray
-    noun : str
-        What the rows are, for messages.
-    row_bytes : float
-        One row, with what is derived from it [B].
-
-    Raises
-    ------
-    StrategyError
-        More than memory holds.
-    """
-    total = math.prod(values.size for values in axes.values())
-    check_memory(f"{total:,} {noun}", row_bytes * total, FEWER_VALUES, StrategyError)
-    meshed = np.meshgrid(*axes.values(), indexing="ij", copy=False)
-    return {name: values.ravel() for name, values in zip(axes, meshed, strict=True)}

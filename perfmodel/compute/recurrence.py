@@ -21,7 +21,6 @@ from perfmodel.compute.recurrence_counts import (
     RECURRENCE_PHASES,
     RECURRENCES,
     recurrence_flops,
-    recurrence_saved_bytes,
     recurrence_state_bytes,
 )
 from perfmodel.compute.stream import DEFAULT_CACHED, StreamTimes, stream_device
@@ -40,7 +39,6 @@ __all__ = [
     "convolution_times",
     "recurrence_device",
     "recurrence_flops",
-    "recurrence_saved_bytes",
     "recurrence_state_bytes",
     "recurrence_times",
 ]

@@ -11,14 +11,14 @@ import numpy as np
 
 from perfmodel.base.columns import Flags, Floats
 from perfmodel.base.errors import StrategyError, did_you_mean
+from perfmodel.base.served_fields import is_closed_loop
 from perfmodel.serving.grid import DeploymentGrid
 from perfmodel.serving.pass_table import pass_tables
-from perfmodel.strategy.served_fields import is_closed_loop
 
 if TYPE_CHECKING:
+    from perfmodel.base.routing import Routing
     from perfmodel.hwprofiles import Hardware
     from perfmodel.kernels.serving.tables import Deployments, Loads, PassTables
-    from perfmodel.model.routing import Routing
 
 LIMITS: Mapping[str, str] = {
     "cache": "requests wait for room in the cache; more devices per worker, shorter requests or "

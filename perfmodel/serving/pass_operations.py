@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from perfmodel.base.precisions import FORMATS
+from perfmodel.base.routing import Routing
 from perfmodel.base.units import format_si
 from perfmodel.kernels.serving.tables import COMMUNICATION, EXPERTS, OTHER, PARTS
 from perfmodel.model.build import AttentionSpec, Mixer, MlpSpec, ModelSpec, RecurrenceSpec
-from perfmodel.model.routing import Routing
 from perfmodel.operations.operations import Communication, Gemm, Stream, machine_of
 from perfmodel.operations.parts import Part
 from perfmodel.operations.served import head_operations, pass_keys, served_operations

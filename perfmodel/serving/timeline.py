@@ -31,9 +31,9 @@ from perfmodel.serving.replay import replay_trace
 from perfmodel.serving.requests import RequestTrace
 
 if TYPE_CHECKING:
+    from perfmodel.base.routing import Routing
     from perfmodel.hwprofiles import Hardware
     from perfmodel.kernels.serving.tables import Deployments, PassTables
-    from perfmodel.model.routing import Routing
 
 ENTRIES = 4096
 """Passes of a batch for which there is room at first; those alike in a row are one."""

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.base import served_fields as serving_fields
 from perfmodel.base.fields import Field
+from perfmodel.base.strategy_fields import FIELD_BY_NAME, FIELDS
 from perfmodel.base.wings import contributions
 from perfmodel.kernels.serving import variables as serving_variables
 from perfmodel.kernels.variables import (
@@ -17,8 +19,6 @@ from perfmodel.kernels.variables import (
     VARIABLES,
     Variable,
 )
-from perfmodel.strategy import served_fields as serving_fields
-from perfmodel.strategy.fields import FIELD_BY_NAME, FIELDS
 
 if TYPE_CHECKING:
     import xarray as xr

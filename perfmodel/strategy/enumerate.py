@@ -16,24 +16,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.columns import FEWER_VALUES, Integers, axis_values, encode
+from perfmodel.base.axes import FEWER_VALUES, axis_rows, axis_values, columns_from_rows, encode
+from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.memory import check_memory
 from perfmodel.base.pipelines import CHUNKED, PLAIN, SCHEDULE_FACTS
+from perfmodel.base.strategy_fields import FIELD_BY_NAME, FIELDS, OFFLOAD, OFFLOAD_TO
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
-from perfmodel.strategy.fields import OFFLOAD, OFFLOAD_TO
-from perfmodel.strategy.grid import (
-    BATCH,
-    FIELD_BY_NAME,
-    FIELDS,
-    VALID,
-    Families,
-    StrategyGrid,
-    axis_rows,
-    columns_from_rows,
-    joined,
-)
+from perfmodel.model.spec import head_counts
+from perfmodel.strategy.grid import BATCH, VALID, Families, StrategyGrid, joined
 from perfmodel.strategy.nearby import instead
 from perfmodel.strategy.rules import (
     BATCH_RULES,
@@ -44,7 +36,6 @@ from perfmodel.strategy.rules import (
     STATUS_REASONS,
     TABLE_RULES,
     fits_chunks,
-    head_counts,
     strategy_status,
 )
 

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.columns import Flags, Integers, axis_values, distinct_keys
+from perfmodel.base.axes import axis_values
+from perfmodel.base.columns import Flags, Integers, distinct_keys
 from perfmodel.base.pipelines import CODES, PLAIN
+from perfmodel.base.strategy_fields import FIELD_BY_NAME, FIELDS, MAPPING_AXES, MAPPINGS, OFFLOAD_TO
 from perfmodel.model.build import ModelSpec
 from perfmodel.strategy.enumerate import (
     FREE_AXES,
@@ -27,8 +29,7 @@ from perfmodel.strategy.enumerate import (
     may_break_late,
     sensible_zero,
 )
-from perfmodel.strategy.fields import FIELDS, MAPPING_AXES, MAPPINGS, OFFLOAD_TO
-from perfmodel.strategy.grid import FIELD_BY_NAME, VALID, StrategyGrid
+from perfmodel.strategy.grid import VALID, StrategyGrid
 from perfmodel.strategy.rules import LATE_RULES, PAIRED_STAGE, STATUS_NAMES, strategy_status
 
 if TYPE_CHECKING:

@@ -14,50 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.columns import Fields, Flags, Integers, encode, stored_type
+from perfmodel.base.axes import decode
+from perfmodel.base.columns import Flags, Integers
 from perfmodel.base.units import facts_html
-from perfmodel.strategy.fields import (
-    CONTEXT_PARALLEL_KINDS,
-    FIELD_BY_NAME,
-    FIELDS,
-    MAPPING_AXES,
-    MAPPINGS,
-    PIPELINE_SCHEDULES,
-    RECOMPUTE,
-    StrategyField,
-)
 
 if TYPE_CHECKING:
     from perfmodel.strategy.pipelines import Pipeline
 
 VALID = 0
 """Status of a strategy that breaks no rule."""
-
-__all__ = [
-    "CONTEXT_PARALLEL_KINDS",
-    "FIELDS",
-    "FIELD_BY_NAME",
-    "MAPPINGS",
-    "MAPPING_AXES",
-    "PIPELINE_SCHEDULES",
-    "RECOMPUTE",
-    "VALID",
-    "StrategyField",
-    "StrategyGrid",
-    "batches_of",
-    "columns_from_rows",
-    "decode",
-]
-
-
-def decode(name: str, code: Any, fields: Fields = FIELD_BY_NAME) -> int | float | bool | str:
-    """Inverse of `perfmodel.base.columns.encode` for one stored number."""
-    spec = fields[name]
-    if spec.kind == "choice":
-        return spec.choices[int(code)]
-    if spec.kind == "float":
-        return float(code)
-    return bool(code) if spec.kind == "bool" else int(code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,30 +106,6 @@ def attended_lengths(columns: Mapping[str, Integers]) -> Integers:
     """Return the tokens that attend to each other: of a packed document, or of a sequence."""
     documents = columns["document_length"]
     return np.where(documents > 0, documents, columns["sequence_length"])
-
-
-def columns_from_rows(
-    rows: Sequence[Mapping[str, Any]], fields: Fields = FIELD_BY_NAME
-) -> dict[str, NDArray[Any]]:
-    """Turn written strategies (field -> value) into columns; missing fields get defaults."""
-    columns = {}
-    for spec in fields.values():
-        values = (row.get(spec.name, spec.default) for row in rows)
-        columns[spec.name] = np.fromiter(
-            (encode(spec.name, value, fields) for value in values),
-            stored_type(spec),
-            count=len(rows),
-        )
-    unknown = {name for row in rows for name in row} - set(fields)
-    if unknown:
-        encode(sorted(unknown)[0], 0, fields)
-    return columns
-
-
-def axis_rows(axes: Mapping[str, NDArray[Any]], start: int, stop: int) -> dict[str, NDArray[Any]]:
-    """Return rows of what `perfmodel.base.columns.axis_product` returns, without the others."""
-    at = np.unravel_index(np.arange(start, stop), [values.size for values in axes.values()])
-    return {name: values[i] for (name, values), i in zip(axes.items(), at, strict=True)}
 
 
 BATCH = "global_batch_size"

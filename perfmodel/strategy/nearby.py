@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.base.columns import axis_values
+from perfmodel.base.axes import axis_values
 from perfmodel.base.pipelines import CHUNKED, CODES
 from perfmodel.model.build import ModelSpec
-from perfmodel.strategy.fields import FIELD_BY_NAME
 from perfmodel.strategy.grid import VALID, StrategyGrid
 from perfmodel.strategy.rules import strategy_status
 
@@ -80,7 +79,7 @@ def instead(
         for near in _nearby(devices, _steps(axes, node))
     ]
     ways = [f"--devices {_either(counts)}"] if any(counts) else []
-    batches = axis_values("global_batch_size", axes["global_batch_size"], FIELD_BY_NAME).tolist()
+    batches = axis_values("global_batch_size", axes["global_batch_size"]).tolist()
     if len(batches) == 1:
         below, above = _nearby(batches[0], [devices // 2**i for i in range(4)])
         either = [
@@ -94,9 +93,9 @@ def instead(
 def _steps(axes: Mapping[str, Any], node: int) -> list[int]:
     """Return what numbers of devices near are multiples of: nodes, and degrees that are fixed."""
     fixed = [
-        int(axis_values(name, axes[name], FIELD_BY_NAME)[0])
+        int(axis_values(name, axes[name])[0])
         for name in DEGREES
-        if axes.get(name) is not None and axis_values(name, axes[name], FIELD_BY_NAME).size == 1
+        if axes.get(name) is not None and axis_values(name, axes[name]).size == 1
     ]
     product = math.prod(fixed)
     return [math.lcm(node, product), product] if product > 1 else [node]

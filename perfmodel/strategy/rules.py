@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.columns import Flags, Integers
+from perfmodel.base.errors import HardwareError, StrategyError
 from perfmodel.base.pipelines import (
     CODES,
     GIVEN_GROUPS,
@@ -23,17 +24,24 @@ from perfmodel.base.pipelines import (
     schedule_facts,
 )
 from perfmodel.base.precisions import PRECISIONS
+from perfmodel.base.strategy_fields import (
+    CONTEXT_PARALLEL_KINDS,
+    FIELD_BY_NAME,
+    RECOMPUTE,
+    RECOMPUTE_METHODS,
+)
 from perfmodel.model.build import (
     AttentionSpec,
-    LayerSpec,
     Mixer,
-    MlpSpec,
     ModelSpec,
     RecurrenceSpec,
 )
-from perfmodel.strategy.fields import FIELD_BY_NAME, RECOMPUTE_METHODS
-from perfmodel.strategy.grid import CONTEXT_PARALLEL_KINDS, RECOMPUTE, VALID
+from perfmodel.model.spec import distinct_layers, head_counts, mlps_of
+from perfmodel.strategy.grid import VALID, StrategyGrid
 from perfmodel.strategy.mapping import cut_expert_groups, cut_shard_sets
+
+if TYPE_CHECKING:
+    from perfmodel.hwprofiles import Hardware
 
 Columns = Mapping[str, Integers]
 PAIRED_STAGE = FIELD_BY_NAME["offload_activations_to"].choices.index("stage")
@@ -54,37 +62,6 @@ def _devices(c: Columns, model: ModelSpec, devices: int) -> Flags:
     for axis in ("context_parallel", "pipeline_parallel", "data_parallel"):
         product = product * c[axis]
     return product != devices
-
-
-def head_counts(model: ModelSpec) -> list[tuple[int, int]]:
-    """Return heads, and groups of them that share keys, of every kind of mixer in a model.
-
-    Latent attention expands its keys for every head; channels of a convolution are heads.
-    """
-    found = set()
-    for layer in _kinds(model):
-        for part in layer.mixers:
-            if isinstance(part, AttentionSpec):
-                groups = part.heads if part.kind == "mla" else part.key_value_heads
-                found.add((part.heads, groups))
-                if part.output_groups:
-                    found.add((part.output_groups, part.output_groups))
-            elif isinstance(part, RecurrenceSpec):
-                found.add((part.heads, part.key_heads))
-            else:
-                found.add((part.channels, part.channels))
-    return sorted(found)
-
-
-def mlps_of(model: ModelSpec) -> set[MlpSpec]:
-    """Return the distinct feed-forward blocks of a model."""
-    return {part for layer in _kinds(model) for part in layer.mlps}
-
-
-def _kinds(model: ModelSpec) -> tuple[LayerSpec, ...]:
-    """Return the distinct layers of a model, those of its encoder among them."""
-    towers = (layer for tower in model.encoders for layer in tower.layers)
-    return tuple(dict.fromkeys((*model.layer_kinds()[0], *towers)))
 
 
 def _heads(c: Columns, model: ModelSpec, devices: int) -> Flags:
@@ -251,7 +228,7 @@ def _ulysses(c: Columns, model: ModelSpec, devices: int) -> Flags:
     broken = np.zeros(exchange.shape, bool)
     # Transformer Engine asserts both ("The number of attention heads needs to be divisible by CP
     # size!", AttnFuncWithCPAndQKVOA2A of context_parallel.py); latent keys are expanded per head.
-    for layer in _kinds(model):
+    for layer in distinct_layers(model):
         for part in layer.mixers:
             for heads in _exchanged_heads(part):
                 local = np.maximum(heads // c["tensor_parallel"], 1)
@@ -509,3 +486,22 @@ def strategy_status(
         broken = rule.broken(columns, model, devices)
         status[broken & (status == VALID)] = rule.code
     return status
+
+
+def check_one_strategy(grid: StrategyGrid, hardware: Hardware, what: str) -> None:
+    """Raise unless a grid is one possible strategy; `what` begins the sentence that says so.
+
+    Raises
+    ------
+    StrategyError
+        Not exactly one strategy, an impossible one (with its reason), or a precision that
+        the device lacks.
+    """
+    if len(grid) != 1:
+        raise StrategyError(f"{what} exactly one strategy, not {len(grid)}")
+    if grid.status[0] != VALID:
+        raise StrategyError(f"impossible strategy: {STATUS_REASONS[int(grid.status[0])]}")
+    try:
+        hardware.device.peak(PRECISIONS[int(grid["precision"][0])])
+    except HardwareError as error:
+        raise StrategyError(f"precision: {error}") from error

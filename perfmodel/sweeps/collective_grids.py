@@ -20,7 +20,7 @@ from perfmodel.base.regimes import regime
 from perfmodel.base.table import Axis, Column, Table, cartesian, flags
 from perfmodel.compute.collectives import algorithms_of, collective_choices
 from perfmodel.hwprofiles import Hardware
-from perfmodel.operations.uncertainty import width_table
+from perfmodel.hwprofiles.rows import width_table
 from perfmodel.sweeps.grid_dataset import KERNEL_VARIABLES, kernel_table
 
 AUTO = "auto"

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.base.columns import axis_values
+from perfmodel.base.axes import axis_values
 from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.kernels.variables import RATE
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.enumerate import enumerate_strategies
-from perfmodel.strategy.fields import FIELD_BY_NAME
 from perfmodel.strategy.grid import VALID, StrategyGrid
 from perfmodel.sweeps.ranking import objectives_of, rank_problems
 from perfmodel.sweeps.sweep import Problem, hardware_rows, result_bytes, sweep_problems, sweep_table
@@ -242,7 +241,7 @@ def _batches(axes: Mapping[str, Any], count: int, smallest: int, scaling: str) -
     given = axes.get("global_batch_size")
     if scaling == "strong" or given is None:
         return given
-    batches = axis_values("global_batch_size", given, FIELD_BY_NAME).tolist()
+    batches = axis_values("global_batch_size", given).tolist()
     for batch in batches:
         if batch * count % smallest:
             raise StrategyError(

@@ -17,14 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.columns import encode
+from perfmodel.base.axes import encode
 from perfmodel.base.precisions import PRECISIONS
-from perfmodel.hwprofiles import Hardware, list_hardware, load_hardware
-from perfmodel.kernels.variables import MEMORY_COMPONENTS, STEP_VARIABLES, TIME_COMPONENTS
-from perfmodel.model.build import ModelSpec
-from perfmodel.model.presets import load_model
-from perfmodel.software.framework import FRAMEWORKS, Framework, load_framework
-from perfmodel.strategy.fields import (
+from perfmodel.base.strategy_fields import (
     CONTEXT_PARALLEL_KINDS,
     FIELD_BY_NAME,
     FIELDS,
@@ -33,6 +28,11 @@ from perfmodel.strategy.fields import (
     RECOMPUTE,
     RECOMPUTE_METHODS,
 )
+from perfmodel.hwprofiles import Hardware, list_hardware, load_hardware
+from perfmodel.kernels.variables import MEMORY_COMPONENTS, STEP_VARIABLES, TIME_COMPONENTS
+from perfmodel.model.build import ModelSpec
+from perfmodel.model.presets import load_model
+from perfmodel.software.framework import FRAMEWORKS, Framework, load_framework
 from perfmodel.strategy.grid import VALID, StrategyGrid
 from perfmodel.strategy.mapping import axis_order
 from perfmodel.strategy.rules import strategy_status

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.columns import Integers
-from perfmodel.strategy.fields import MAPPING_AXES
+from perfmodel.base.strategy_fields import MAPPING_AXES
 from perfmodel.strategy.mapping import axis_strides
 
 

@@ -28,7 +28,7 @@ from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.grid import StrategyGrid
-from perfmodel.strategy.single import check_one_strategy
+from perfmodel.strategy.rules import check_one_strategy
 from perfmodel.training.stages import passes_track
 from perfmodel.training.step.memory import Held, Memory
 from perfmodel.training.step.schedule import (

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.base.errors import StrategyError
+from perfmodel.base.strategy_fields import OFFLOAD
 from perfmodel.kernels.variables import STEP_VARIABLES
 from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
@@ -20,10 +21,9 @@ from perfmodel.operations.operations import Communication, LayerKeys, Role
 from perfmodel.operations.parts import Part
 from perfmodel.operations.priced import Priced
 from perfmodel.software.framework import Framework, load_framework
-from perfmodel.strategy.fields import OFFLOAD
 from perfmodel.strategy.grid import StrategyGrid, batches_of
 from perfmodel.strategy.pipelines import named_pipeline
-from perfmodel.strategy.single import check_one_strategy
+from perfmodel.strategy.rules import check_one_strategy
 from perfmodel.training.best_layout import BEST
 from perfmodel.training.layout import stage_layout
 from perfmodel.training.memory import shared_table
@@ -76,7 +76,7 @@ def projected_workload(
     Raises
     ------
     StrategyError
-        As of `perfmodel.strategy.single.check_one_strategy`; or nothing is written of a
+        As of `perfmodel.strategy.rules.check_one_strategy`; or nothing is written of a
         layout that is not stated.
     """
     from perfmodel.hwprofiles import load_hardware

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from perfmodel.analysis.explain import operation_costs
+from perfmodel.analysis.single import one_strategy
 from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import StrategyError
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.pipelines import named_pipeline
-from perfmodel.strategy.single import one_strategy
 from perfmodel.training.step.groups import rank_groups
 from perfmodel.training.step.workload import projected_workload
 from perfmodel.workloads.export.chakra import projected_traces

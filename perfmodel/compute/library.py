@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import HardwareError
+from perfmodel.base.facts import Record, read_folder
 from perfmodel.base.fields import fact
-from perfmodel.software.facts import Record, read_folder
 
 Protocols = tuple[float, ...]
 LinkClasses = tuple[tuple[float, ...], ...]
@@ -284,7 +284,7 @@ def libraries() -> Mapping[str, Record]:
     Raises
     ------
     HardwareError
-        A file is malformed (`perfmodel.software.facts.read_folder`).
+        A file is malformed (`perfmodel.base.facts.read_folder`).
     """
     return read_folder(FOLDER, SUBJECTS, HardwareError)
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from perfmodel.base.errors import HardwareError
+from perfmodel.base.facts import Record, read_folder
 from perfmodel.base.fields import fact, facts_of
-from perfmodel.software.facts import Record, read_folder
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ import pytest
 
 from perfmodel.base.fields import facts_of
 from perfmodel.base.precisions import OPERAND_BYTES
-from perfmodel.kernels.attention.device import AttentionDevice, PortableKernel, SerialKernel
-from perfmodel.software.library import (
+from perfmodel.compute.library import (
     FOLDER,
     SUBJECTS,
     attention_facts,
     libraries,
     library_facts,
 )
+from perfmodel.kernels.attention.device import AttentionDevice, PortableKernel, SerialKernel
 
 
 @pytest.mark.parametrize("name", libraries())

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from perfmodel.base.errors import DataError
-from perfmodel.model.routing import Routing, parse_routing
+from perfmodel.base.routing import Routing, parse_routing
 
 
 @pytest.mark.parametrize("suffix", [".json", ".csv"])

@@ -8,9 +8,9 @@ import re
 import numpy as np
 import pytest
 
-from perfmodel.base.columns import axis_values, encode
+from perfmodel.base.axes import axis_values, decode, encode
 from perfmodel.base.errors import StrategyError
-from perfmodel.strategy.grid import FIELD_BY_NAME, FIELDS, decode
+from perfmodel.base.strategy_fields import FIELD_BY_NAME, FIELDS
 
 INTEGER_FIELDS = [spec.name for spec in FIELDS if spec.kind == "int"]
 CHOICE_FIELDS = [spec.name for spec in FIELDS if spec.kind == "choice"]

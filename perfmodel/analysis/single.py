@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.base.errors import HardwareError, StrategyError
-from perfmodel.base.precisions import PRECISIONS
-from perfmodel.software.facts import Run
+from perfmodel.base.errors import StrategyError
+from perfmodel.base.facts import Run
+from perfmodel.base.strategy_fields import FIELD_BY_NAME, SOFTWARE_DEFAULTS
+from perfmodel.model.spec import head_counts
 from perfmodel.software.framework import Framework, as_run, load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows
-from perfmodel.strategy.fields import FIELD_BY_NAME, SOFTWARE_DEFAULTS
 from perfmodel.strategy.grid import VALID, batches_of
-from perfmodel.strategy.rules import STATUS_NAMES, STATUS_REASONS, head_counts
+from perfmodel.strategy.rules import STATUS_NAMES, STATUS_REASONS
 
 if TYPE_CHECKING:
-    from perfmodel.hwprofiles import Hardware
     from perfmodel.model.build import ModelSpec
     from perfmodel.strategy.grid import StrategyGrid
     from perfmodel.strategy.pipelines import Pipeline
@@ -210,22 +209,3 @@ def _numbers(model: ModelSpec, row: Mapping[str, Any], status: int) -> str:
         counts = sorted({layer.experts for layer in model.layer_kinds()[0]})
         listed.append(f"{' or '.join(map(str, counts))} experts")
     return ", ".join(listed)
-
-
-def check_one_strategy(grid: StrategyGrid, hardware: Hardware, what: str) -> None:
-    """Raise unless a grid is one possible strategy; `what` begins the sentence that says so.
-
-    Raises
-    ------
-    StrategyError
-        Not exactly one strategy, an impossible one (with its reason), or a precision that
-        the device lacks.
-    """
-    if len(grid) != 1:
-        raise StrategyError(f"{what} exactly one strategy, not {len(grid)}")
-    if grid.status[0] != VALID:
-        raise StrategyError(f"impossible strategy: {STATUS_REASONS[int(grid.status[0])]}")
-    try:
-        hardware.device.peak(PRECISIONS[int(grid["precision"][0])])
-    except HardwareError as error:
-        raise StrategyError(f"precision: {error}") from error

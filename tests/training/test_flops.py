@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from perfmodel.measured.row_model import model_from_row
 from perfmodel.model.build import AttentionSpec, CompressionSpec, IndexerSpec, TowerSpec
 from perfmodel.model.presets import load_model
-from perfmodel.operations.flops import (
+from perfmodel.training.flops import (
     attended_keys,
     matrix_parameters,
     model_flops_per_token,

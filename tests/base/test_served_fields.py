@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from perfmodel import load_grid
-from perfmodel.kernels.serving.variables import ALIASES as METRICS
-from perfmodel.serving.layouts import LAYOUT_FIELDS
-from perfmodel.strategy.served_fields import (
+from perfmodel.base.served_fields import (
     ALIASES,
     DEGREES,
     DEPLOYMENT_FIELD_BY_NAME,
@@ -19,6 +17,8 @@ from perfmodel.strategy.served_fields import (
     is_closed_loop,
     is_stated,
 )
+from perfmodel.kernels.serving.variables import ALIASES as METRICS
+from perfmodel.serving.layouts import LAYOUT_FIELDS
 
 
 def test_names_and_options_are_unique_and_short_ones_mean_no_other_field():

@@ -20,8 +20,9 @@ from collections import Counter
 import numpy as np
 from numpy.typing import ArrayLike
 
-from perfmodel.base.columns import Column, encode
-from perfmodel.compute.recurrence_counts import recurrence_flops
+from perfmodel.base.axes import encode
+from perfmodel.base.columns import Column
+from perfmodel.base.strategy_fields import FIELD_BY_NAME
 from perfmodel.model.adapters import AdapterSpec, of_experts
 from perfmodel.model.build import (
     AttentionSpec,
@@ -35,8 +36,8 @@ from perfmodel.operations.adapters import MARK, AdaptedList
 from perfmodel.operations.attention_block import encoder_tokens, tower_tokens
 from perfmodel.operations.layer_block import add_layer
 from perfmodel.operations.operations import LAYER_KEY_FIELDS, Gemm, LayerKeys, Machine, Operation
+from perfmodel.operations.recurrence_block import mixer_flops
 from perfmodel.software.framework import load_framework
-from perfmodel.strategy.fields import FIELD_BY_NAME
 
 TOKENS = 1 << 20
 """Of the sequence from which is counted: enough for every expert to have many."""
@@ -263,14 +264,7 @@ def _layer_flops(
     choosing = np.zeros(length.shape)
     for part in layer.mixers:
         if isinstance(part, RecurrenceSpec):
-            forward += recurrence_flops(
-                part.kind,
-                heads=part.heads,
-                key_heads=part.key_heads,
-                key_dim=part.key_dim,
-                value_dim=part.value_dim,
-                chunk=part.chunk,
-            )
+            forward += mixer_flops(part)
         if not isinstance(part, AttentionSpec):
             continue
         keys = attended_keys(part, encoded if part.cross else length, causal=causal)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from perfmodel.analysis.single import one_strategy
 from perfmodel.base.errors import StrategyError
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.grid import VALID
-from perfmodel.strategy.single import one_strategy
 
 SIZES = {"global_batch_size": 16, "sequence_length": 2048}
 

@@ -15,7 +15,7 @@ from perfmodel.base.precisions import (
     CACHE_FORMATS,
     WEIGHT_FORMATS,
 )
-from perfmodel.strategy.fields import StrategyField
+from perfmodel.base.strategy_fields import StrategyField
 
 DEGREES = (
     "tensor_parallel",
