@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit, jit_inline
+from perfmodel.kernels._jit import jit_inline, jit_lean, jit_lean_inline
 from perfmodel.kernels.serving.admission import is_closed_loop, running_limit
 from perfmodel.kernels.serving.cycle import Crowd, Cycle, crowd_of, cycle_of, most_on_one
 from perfmodel.kernels.serving.passes import pass_times, tokens_per_pass
@@ -137,7 +137,7 @@ def longest_of(cycle: Cycle, prompts: float, held: float) -> float:
     return 1.0 + cycle.varied * (ranks - 1.0) / (ranks + 1.0) / math.sqrt(held)
 
 
-@jit_inline
+@jit_lean_inline
 def passes_of(tables: PassTables, row: int, cycle: Cycle, crowd: Crowd) -> Passes:
     """Return the times of the five passes."""
     beside = cycle.decoding * cycle.fused
@@ -366,7 +366,7 @@ def gap_quantile(
     return passes.alone[0] + time * longer * runs
 
 
-@jit
+@jit_lean
 def close_clients(
     tables: PassTables, deployments: Deployments, d: int, loads: Loads, out: np.ndarray
 ) -> None:
@@ -477,7 +477,7 @@ def close_clients(
         out[ROWS.status, d, j] = NO_STAGE_WORK if concurrency < ranks else STABLE
 
 
-@jit_inline
+@jit_lean_inline
 def same_requests(loads: Loads, j: int) -> bool:
     """Tell whether requests of a load are as long as those of the load before."""
     return bool(
