@@ -18,6 +18,7 @@ from perfmodel.base.precisions import (
 from perfmodel.compute.stream import check_reuse
 from perfmodel.hwprofiles import Hardware
 from perfmodel.hwprofiles.constants import Lookup, known
+from perfmodel.hwprofiles.hardware import once
 from perfmodel.software.library import attention_facts, library_facts
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ def attention_constants(hardware: Hardware, library: str = "") -> Lookup:
     return hardware.lookup("attention", facts=facts, defaults=defaults, **words)
 
 
+@once
 def attention_device(
     hardware: Hardware,
     precision: str,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import HardwareError, did_you_mean
+from perfmodel.hwprofiles.hardware import once
 from perfmodel.hwprofiles.schema import BUS_NAMES
 from perfmodel.software.library import collective_library
 
@@ -96,6 +97,7 @@ def check_places(hardware: Hardware, devices: int, what: str) -> None:
         raise HardwareError(f"{what}, but hardware profile '{hardware.name}' has {most} devices")
 
 
+@once
 def network_table(hardware: Hardware) -> KernelNetwork:
     """Return the network of a profile in the form that kernels read.
 

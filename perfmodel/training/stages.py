@@ -113,7 +113,7 @@ def all_stage_memories(
     keys = key_tables(work, hardware, framework)
     settings, network = closing_settings(work, hardware, framework), network_table(hardware)
     waits = pipeline_waits(work, keys, settings, network)
-    return memories_of(work, keys, work.stage_sums(keys), waits, settings, network)
+    return memories_of(work, keys, work.stage_sums([keys])[0], waits, settings, network)
 
 
 def memories_of(
