@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from perfmodel.base.errors import HardwareError, did_you_mean
 from perfmodel.base.fields import Field
@@ -24,6 +25,8 @@ from perfmodel.hwprofiles.constants import Lookup
 from perfmodel.hwprofiles.schema import LEAST, Calibrated, Device, Scalar, System
 from perfmodel.hwprofiles.trust import band, trust
 
+Made = TypeVar("Made")
+MOST_MADE = 256
 FAR = 100.0
 """Factor from which a value is more likely in another unit (GB/s for B/s) than meant."""
 
@@ -367,6 +370,11 @@ class Hardware:
     def _widths(self) -> dict[tuple[str, str], float]:
         return {}
 
+    @cached_property
+    def made(self) -> dict[Any, Any]:
+        """What was made of the profile (`once`), by what it is."""
+        return {}
+
     def value(self, path: str) -> Scalar:
         """Return the value at a dotted path such as ``system.network.1.bandwidth``.
 
@@ -412,6 +420,22 @@ class Hardware:
             "notes": list(self.notes),
             "overrides": dict(self.overrides),
         }
+
+
+def once(function: Callable[..., Made]) -> Callable[..., Made]:
+    """Keep what a function makes of a profile with the profile; who gets it changes nothing."""
+
+    @functools.wraps(function)
+    def kept(hardware: Hardware, *words: Any, **more: Any) -> Made:
+        key = function.__qualname__, words, *more.items()
+        found: Made | None = hardware.made.get(key)
+        if found is None:
+            if len(hardware.made) >= MOST_MADE:
+                hardware.made.clear()
+            found = hardware.made[key] = function(hardware, *words, **more)
+        return found
+
+    return kept
 
 
 def build(document: Mapping[str, Any], where: Where) -> Hardware:

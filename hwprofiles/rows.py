@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from perfmodel.base.errors import HardwareError
 from perfmodel.base.precisions import PRECISIONS
 from perfmodel.base.regimes import LIMITS, REGIMES
-from perfmodel.hwprofiles.hardware import Hardware, canonical_path
+from perfmodel.hwprofiles.hardware import Hardware, canonical_path, once
 from perfmodel.hwprofiles.loader import load_hardware
 
 MAX_ROWS = 20_000
@@ -92,6 +92,7 @@ def supported_precisions(hardware: Hardware) -> NDArray[np.bool_]:
     return ~np.isnan(matrix_rates(hardware))
 
 
+@once
 def matrix_rates(hardware: Hardware) -> NDArray[np.float64]:
     """Rate of each entry of `PRECISIONS` [FLOP/s]; NaN where the device has none."""
 

@@ -14,6 +14,7 @@ from then on. ``PERFMODEL_JIT=always`` or ``never`` decides otherwise
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -184,14 +185,14 @@ def choice(ahead: Mapping[str, float]) -> Choice:
     names = {kind for work in (_done, ahead) for kind, amount in work.items() if amount}
     kinds = [KINDS[name] for name in sorted(names)]
     if mode() == "always":
-        return Choice(True, all(map(_cached, kinds)), "PERFMODEL_JIT=always")
+        return Choice(True, not _missing(kinds), "PERFMODEL_JIT=always")
     plain = _spent + _seconds(ahead) * (_spent + TRUST) / (_estimated + TRUST)
     load = IMPORT + sum(kind.load for kind in kinds)
     small = f"about {plain:.2g} s of work"
     if plain <= load:
         reason = f"{small}, while loading compiled kernels takes {load:.2g} s"
         return Choice(False, False, reason)
-    missing = [kind for kind in kinds if not _cached(kind)]
+    missing = _missing(kinds)
     ready = load + sum(kind.compile - kind.load for kind in missing)
     what = "compiling" if missing else "loading"
     reason = f"{small} uncompiled, while {what} them takes {ready:.2g} s"
@@ -202,8 +203,9 @@ def _seconds(amounts: Mapping[str, float]) -> float:
     return sum(amount * KINDS[kind].plain for kind, amount in amounts.items())
 
 
-def _cached(kind: Kind) -> bool:
-    from pathlib import Path
-
+def _missing(kinds: list[Kind]) -> list[Kind]:
+    """Return the kinds of which no compiled code lies in the cache."""
     folder = cache_folder()
-    return bool(folder) and next(Path(folder).rglob(f"{kind.kernel}-*.nbi"), None) is not None
+    files = (file for _, _, own in os.walk(folder) for file in own) if folder else ()
+    kept = {file.partition("-")[0] for file in files if file.endswith(".nbi")}
+    return [kind for kind in kinds if kind.kernel not in kept]

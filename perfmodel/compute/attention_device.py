@@ -19,6 +19,7 @@ from perfmodel.compute.library import attention_facts, library_facts
 from perfmodel.compute.stream import check_reuse
 from perfmodel.hwprofiles import Hardware
 from perfmodel.hwprofiles.constants import Lookup, known
+from perfmodel.hwprofiles.hardware import once
 
 if TYPE_CHECKING:
     from perfmodel.kernels.attention.device import AttentionDevice
@@ -40,6 +41,7 @@ def attention_constants(hardware: Hardware, library: str = "") -> Lookup:
     return hardware.lookup("attention", facts=facts, defaults=defaults, **words)
 
 
+@once
 def attention_device(
     hardware: Hardware,
     precision: str,

@@ -246,8 +246,8 @@ def outermost_level(hardware: Hardware, members: ArrayLike, stride: ArrayLike) -
     return np.where(counts[-1] > 1, np.argmax(counts == counts[-1], axis=0), -1)
 
 
-def overlap_compute_tax(
-    hardware: Hardware, members: ArrayLike, stride: ArrayLike
+def overlap_compute_taxes(
+    rows: Sequence[Hardware], members: ArrayLike, stride: ArrayLike
 ) -> NDArray[np.float64]:
     """Return the fraction of compute throughput that a running collective takes.
 
@@ -256,13 +256,14 @@ def overlap_compute_tax(
 
     Parameters
     ----------
-    hardware : Hardware
+    rows : sequence of Hardware
+        With the same sizes of network levels, adapters behind the same.
     members, stride : array of int
         As in `collective_times`.
 
     Returns
     -------
-    float64[rows]
+    float64[hardware, rows]
         0 ... 1; 0 where ``members`` is 1.
 
     Raises
@@ -272,15 +273,19 @@ def overlap_compute_tax(
     HardwareError
         The profile lacks ``overlap_compute_tax`` or ``overlap_compute_tax_scale_out``.
     """
-    inside = members_per_domain(hardware, members, stride)[0]
-    crossed = outermost_level(hardware, members, stride)
-    scale_out = np.array(
-        [is_scale_out(network, level) for level, network in enumerate(hardware.system.network)]
-    )
-    up = hardware.calibrated("network", "overlap_compute_tax")
-    out = hardware.calibrated("network", "overlap_compute_tax_scale_out")
-    only_adapters = scale_out[crossed] & (inside == 1)
+    inside = members_per_domain(rows[0], members, stride)[0]
+    crossed = outermost_level(rows[0], members, stride)
+    only_adapters = adapter_levels(rows[0])[crossed] & (inside == 1)
+    names = ("overlap_compute_tax", "overlap_compute_tax_scale_out")
+    taxes = np.array([[it.calibrated("network", name) for name in names] for it in rows])
+    up, out = taxes[:, :1], taxes[:, 1:]
     return np.where(crossed < 0, 0.0, np.where(only_adapters, out, up))
+
+
+def adapter_levels(hardware: Hardware) -> NDArray[np.bool_]:
+    """Tell which network levels are reached through adapters."""
+    levels = enumerate(hardware.system.network)
+    return np.array([is_scale_out(network, level) for level, network in levels])
 
 
 def serving_all_reduce_times(

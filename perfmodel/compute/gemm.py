@@ -15,6 +15,7 @@ from perfmodel.base.errors import DataError, HardwareError, did_you_mean
 from perfmodel.base.precisions import FORMATS, OPERAND_BYTES, OPERANDS, QUANTISED
 from perfmodel.compute.stream import check_reuse
 from perfmodel.hwprofiles import load_hardware
+from perfmodel.hwprofiles.hardware import once
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -53,6 +54,7 @@ class GemmTimes:
     bound: np.ndarray
 
 
+@once
 def gemm_device(
     hardware: Hardware,
     precision: str,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from perfmodel.base.errors import HardwareError, did_you_mean
 from perfmodel.compute.library import collective_library
 from perfmodel.hwprofiles.constants import known
+from perfmodel.hwprofiles.hardware import once
 from perfmodel.hwprofiles.schema import BUS_NAMES
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def check_places(hardware: Hardware, devices: int, what: str) -> None:
         raise HardwareError(f"{what}, but hardware profile '{hardware.name}' has {most} devices")
 
 
+@once
 def network_table(hardware: Hardware) -> KernelNetwork:
     """Return the network of a profile in the form that kernels read.
 

@@ -16,6 +16,7 @@ from perfmodel.base.columns import broadcast
 from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.base.precisions import FORMATS, OPERANDS
 from perfmodel.hwprofiles import Hardware, load_hardware
+from perfmodel.hwprofiles.hardware import once
 
 if TYPE_CHECKING:
     from perfmodel.compute.stream_catalogue import StreamWork
@@ -233,6 +234,7 @@ def cached_share(hardware: Hardware, size: ArrayLike, copies: ArrayLike = 1.0) -
     return rotating / np.where(held > 0.0, held, 1.0)
 
 
+@once
 def stream_device(hardware: Hardware) -> StreamDevice:
     """Return what the streaming kernels need to know of a device.
 

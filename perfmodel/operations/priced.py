@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """An operation with its price per layer key.
+    """An operation with its price per layer key, or that of rows of hardware, shape (rows, keys).
 
     Attributes
     ----------
@@ -49,6 +49,12 @@ class Priced:
     bounds: tuple[str, ...]
     exposed: Column
     half_width: Column
+
+    def on_row(self, row: int) -> Priced:
+        """Return the price on one of several rows of hardware."""
+        bound, exposed, half_width = self.bound[row], self.exposed[row], self.half_width[row]
+        made = self.time[row], self.flops[row], self.traffic[row]
+        return Priced(self.operation, *made, bound, self.bounds, exposed, half_width)
 
     def bound_of(self, key: int) -> str:
         """Return what limits one repetition on a key."""
@@ -108,14 +114,13 @@ def unstack(
     bound: NDArray[np.uint8],
     names: Sequence[str],
 ) -> list[Priced]:
+    """Return what stacked operations cost on rows of hardware, shape (rows, stacked) each."""
     priced = []
     for i, item in enumerate(operations):
-        rows = slice(i * size, (i + 1) * size)
-        mine, exposed = time[rows], time[rows].copy()
-        limits = bound[rows], tuple(names)
-        priced.append(
-            Priced(item, mine, flops[rows], traffic[rows], *limits, exposed, np.zeros(size))
-        )
+        own = np.s_[..., i * size : (i + 1) * size]
+        mine, exposed = time[own], time[own].copy()
+        made = mine, flops[own], traffic[own], bound[own], tuple(names), exposed
+        priced.append(Priced(item, *made, np.zeros(mine.shape)))
     return priced
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from perfmodel.base.collectives import ALGORITHMS, COLLECTIVES
 from perfmodel.base.columns import Column
 from perfmodel.base.precisions import PRECISIONS, wide_format
-from perfmodel.hwprofiles.rows import supported_precisions
+from perfmodel.hwprofiles.rows import matrix_rates, supported_precisions
 from perfmodel.operations.operations import (
     Attention,
     Communication,
@@ -23,6 +24,7 @@ from perfmodel.operations.operations import (
     SparseAttention,
     Stream,
     TokenExchange,
+    machine_of,
 )
 from perfmodel.operations.priced import (
     Priced,
@@ -32,7 +34,7 @@ from perfmodel.operations.priced import (
     unstack,
     wide_formats,
 )
-from perfmodel.operations.uncertainty import relative_width
+from perfmodel.operations.uncertainty import class_widths, relative_width
 from perfmodel.software.framework import Framework
 
 if TYPE_CHECKING:
@@ -43,30 +45,39 @@ WIDE_FORMATS = ("bf16", "fp16")
 COPIED = 2e9  # bytes of a copy so long that its rate is that of the memory
 
 
+Rows = Sequence["Hardware"]
+"""Rows of hardware that differ in numbers only: operations, formats and levels are the same."""
+
+
 def price_attention(
-    hardware: Hardware, operations: Sequence[Attention], keys: LayerKeys, framework: Framework
+    rows: Rows, operations: Sequence[Attention], keys: LayerKeys, framework: Framework
 ) -> list[Priced]:
     """Price fused attention."""
     from perfmodel.compute.attention import ATTENTION_BOUNDS, attention_times
-    from perfmodel.compute.attention_device import generation_slowdown
+    from perfmodel.compute.attention_device import (
+        attention_device,
+        deterministic_slowdown,
+        generation_slowdown,
+    )
 
-    def times(precision: str, columns: dict[str, Any]) -> Any:
+    if not operations:
+        return []
+    ordered = framework.deterministic_attention
+
+    def times(hardware: Hardware, precision: str, columns: dict[str, Any]) -> Any:
         columns |= {name: columns[name] > 0 for name in ("causal", "backward")}
-        return attention_times(
-            hardware,
-            precision,
-            **columns,
-            steady=True,
-            deterministic=framework.deterministic_attention,
-        )
+        return attention_times(hardware, precision, **columns, steady=True, deterministic=ordered)
+
+    def device(hardware: Hardware, precision: str) -> Any:
+        found = attention_device(hardware, precision, steady=True)
+        return found, ordered and deterministic_slowdown(hardware)
 
     names = ("batch", "query_length", "key_length", "heads", "key_value_heads")
     more = ("head_dim_qk", "head_dim_v", "causal", "window", "backward")
-    slowdown = [
-        generation_slowdown(hardware, _generation(operation, framework), operation.backward)
-        for operation in operations
-    ]
-    return _price(hardware, operations, keys, names, more, times, ATTENTION_BOUNDS, slowdown)
+    kinds = [(_generation(item, framework), item.backward) for item in operations]
+    slowdown = [[generation_slowdown(hardware, *kind) for kind in kinds] for hardware in rows]
+    found = Question(operations, keys, names, more, ATTENTION_BOUNDS, np.array(slowdown))
+    return _price(rows, found, times, device)
 
 
 def _generation(operation: Attention, framework: Framework) -> int:
@@ -78,14 +89,17 @@ def _generation(operation: Attention, framework: Framework) -> int:
 
 
 def price_sparse_attention(
-    hardware: Hardware, operations: Sequence[SparseAttention], keys: LayerKeys, framework: Framework
+    rows: Rows, operations: Sequence[SparseAttention], keys: LayerKeys, framework: Framework
 ) -> list[Priced]:
     """Price attention to chosen or compressed keys."""
     from perfmodel.compute.attention import ATTENTION_BOUNDS
     from perfmodel.compute.attention_device import generation_slowdown
     from perfmodel.compute.sparse_attention import sparse_attention_times
 
-    def times(precision: str, columns: dict[str, Any]) -> Any:
+    if not operations:
+        return []
+
+    def times(hardware: Hardware, precision: str, columns: dict[str, Any]) -> Any:
         backward = columns.pop("backward") > 0
         columns["shared_key_value"] = columns["shared_key_value"] > 0
 
@@ -97,17 +111,19 @@ def price_sparse_attention(
     names = ("batch", "query_length", "key_length", "heads", "key_value_heads")
     shape = ("head_dim_qk", "head_dim_v", "selected", "window", "compression", "block")
     more = (*shape, "shared_key_value", "backward")
-    slowdown = [generation_slowdown(hardware, framework.attention_generation)] * len(operations)
-    return _price(hardware, operations, keys, names, more, times, ATTENTION_BOUNDS, slowdown)
+    slowdown = [[generation_slowdown(it, framework.attention_generation)] for it in rows]
+    factor = np.repeat(slowdown, len(operations), axis=1)
+    return _price(rows, Question(operations, keys, names, more, ATTENTION_BOUNDS, factor), times)
 
 
-def price_indexers(
-    hardware: Hardware, operations: Sequence[Indexer], keys: LayerKeys
-) -> list[Priced]:
+def price_indexers(rows: Rows, operations: Sequence[Indexer], keys: LayerKeys) -> list[Priced]:
     """Price scores of an indexer and the choice of the best."""
     from perfmodel.compute.sparse_attention import INDEXER_BOUNDS, indexer_times
 
-    def times(precision: str, columns: dict[str, Any]) -> Any:
+    if not operations:
+        return []
+
+    def times(hardware: Hardware, precision: str, columns: dict[str, Any]) -> Any:
         backward = columns.pop("backward") > 0
 
         def phase(name: str, part: dict[str, Any]) -> Any:
@@ -117,11 +133,11 @@ def price_indexers(
 
     names = ("batch", "query_length", "key_length", "heads")
     more = ("head_dim", "top_k", "compression", "block", "backward")
-    return _price(hardware, operations, keys, names, more, times, INDEXER_BOUNDS)
+    return _price(rows, Question(operations, keys, names, more, INDEXER_BOUNDS), times)
 
 
 def price_recurrences(
-    hardware: Hardware, operations: Sequence[Recurrence], keys: LayerKeys
+    rows: Rows, operations: Sequence[Recurrence], keys: LayerKeys
 ) -> list[Priced]:
     """Price chains of kernels of recurrences."""
     from perfmodel.compute.recurrence import RECURRENCE_BOUNDS, recurrence_times
@@ -131,77 +147,121 @@ def price_recurrences(
         return []
     kinds = np.repeat([RECURRENCES.index(item.kind) for item in operations], len(keys))
 
-    def times(precision: str, columns: dict[str, Any]) -> Any:
+    def times(hardware: Hardware, precision: str, columns: dict[str, Any]) -> Any:
         kind = np.array(RECURRENCES)[columns.pop("kind").astype(np.int64)]
         phase = np.where(columns.pop("backward") > 0, "backward", "forward")
         return recurrence_times(hardware, precision, kind=kind, phase=phase, **columns)
 
     names = ("batch", "length", "heads", "key_heads")
     more = ("key_dim", "value_dim", "chunk", "backward")
-    return _price(
-        hardware,
-        operations,
-        keys,
-        names,
-        more,
-        times,
-        RECURRENCE_BOUNDS,
-        extra={"kind": kinds.astype(np.float64)},
-    )
+    extra = {"kind": kinds.astype(np.float64)}
+    found = Question(operations, keys, names, more, RECURRENCE_BOUNDS, extra=extra)
+    return _price(rows, found, times)
+
+
+class Question(NamedTuple):
+    """Operations of one kind that run in 16 bits.
+
+    Attributes
+    ----------
+    operations : sequence
+    keys : LayerKeys
+    counted, others : tuple of str
+        Fields of the operations: whole numbers of at least 1, and any.
+    bounds : sequence of str
+        Meaning of the codes in `bound`.
+    slowdown : ndarray, shape (rows, operations), optional
+        Factor on the times of each operation.
+    extra : dict of str to ndarray, optional
+        Columns that are no fields.
+    """
+
+    operations: Sequence[Any]
+    keys: LayerKeys
+    counted: tuple[str, ...]
+    others: tuple[str, ...]
+    bounds: Sequence[str]
+    slowdown: NDArray[np.float64] | None = None
+    extra: Mapping[str, Column] = {}
 
 
 def _price(
-    hardware: Hardware,
-    operations: Sequence[Any],
-    keys: LayerKeys,
-    counted: Iterable[str],
-    others: Iterable[str],
-    times: Callable[[str, dict[str, Any]], Any],
-    bounds: Sequence[str],
-    slowdown: Sequence[float] = (),
-    extra: dict[str, Any] | None = None,
+    rows: Rows,
+    asked: Question,
+    times: Callable[[Hardware, str, dict[str, Any]], Any],
+    device: Callable[[Hardware, str], Any] = lambda hardware, _: id(hardware),
 ) -> list[Priced]:
     """Price each distinct call once in each format of 16 bits.
 
     Parameters
     ----------
-    counted, others : iterable of str
-        Fields of the operations: whole numbers of at least 1, and any.
+    rows : sequence of Hardware
+    asked : Question
     times : callable
-        Takes a format and columns by field; returns columns `time`, `flops`,
+        Takes hardware, a format and columns by field; returns columns `time`, `flops`,
         `memory_traffic`, `bound`.
-    bounds : sequence of str
-        Meaning of the codes in `bound`.
-    slowdown : sequence of float, optional
-        Factor on the times of each operation.
-    extra : dict of str to ndarray, optional
-        Columns that are no fields.
+    device : callable
+        Returns what of the hardware the times depend on.
     """
-    if not operations:
-        return []
+    operations, keys, counted, others, bounds, slowdown, extra = asked
     size = len(keys)
-    counted = tuple(counted)
-    columns = stack(operations, (*counted, *others), size)
-    names = [*counted, *others, *(extra or {})]
-    columns += (extra or {}).values()
+    columns = [*stack(operations, (*counted, *others), size), *extra.values()]
+    names = [*counted, *others, *extra]
     (count,) = stack(operations, ("count",), size)
     for i in range(len(counted)):
         columns[i] = np.ceil(np.maximum(columns[i], 1.0) - 1e-9)
-    factor = np.repeat(slowdown or [1.0] * len(operations), size)
-    formats = np.tile(wide_formats(hardware, keys), len(operations))
-    time, flops, traffic = (np.full(formats.size, np.nan) for _ in range(3))
-    bound = np.zeros(formats.size, np.uint8)
+    factor = np.ones((1, count.size)) if slowdown is None else np.repeat(slowdown, size, axis=1)
+    formats = np.tile(wide_formats(rows[0], keys), len(operations))
+    time, flops, traffic = np.full((3, len(rows), count.size), np.nan)
+    bound = np.zeros(time.shape, np.uint8)
     for precision in WIDE_FORMATS:
-        rows = np.flatnonzero(formats == precision)
-        if not rows.size:
+        at = np.flatnonzero(formats == precision)
+        if not at.size:
             continue
-        distinct, inverse = distinct_rows([column[rows] for column in columns])
-        result = times(precision, dict(zip(names, distinct, strict=True)))
-        time[rows] = result.time[inverse] * count[rows] * factor[rows]
-        flops[rows] = result.flops[inverse] * count[rows]
-        traffic[rows] = result.memory_traffic[inverse] * count[rows]
-        bound[rows] = result.bound[inverse]
+        distinct, inverse = distinct_rows([column[at] for column in columns])
+        named = dict(zip(names, distinct, strict=True))
+
+        def priced(row: Hardware, name: str = precision, own: dict[str, Any] = named) -> Any:
+            return times(row, name, dict(own))
+
+        def seen(row: Hardware, name: str = precision) -> Any:
+            return device(row, name)
+
+        found = _on_each(rows, seen, priced)
+        time[:, at] = found.column("time", inverse) * count[at] * factor[:, at]
+        flops[:, at] = found.column("flops", inverse) * count[at]
+        traffic[:, at] = found.column("memory_traffic", inverse) * count[at]
+        bound[:, at] = found.column("bound", inverse)
     return unstack(operations, size, time, flops, traffic, bound, bounds)
+
+
+class _OfRows(NamedTuple):
+    """What rows of hardware give: those that are the same for kernels have one answer."""
+
+    answers: list[Any]
+    which: NDArray[np.intp]
+
+    def column(self, name: str, inverse: NDArray[np.intp]) -> NDArray[Any]:
+        """Return a column of all rows, shape (rows, inverse)."""
+        stacked = np.stack([getattr(answer, name) for answer in self.answers])
+        found: NDArray[Any] = stacked[self.which[:, None], inverse]
+        return found
+
+
+def _on_each(
+    rows: Rows, device: Callable[[Hardware], Any], price: Callable[[Hardware], Any]
+) -> _OfRows:
+    """Price the same calls on every row, once where `device` is equal."""
+    known: dict[Any, int] = {}
+    answers: list[Any] = []
+    which = []
+    for hardware in rows:
+        own = device(hardware)
+        if own not in known:
+            known[own] = len(answers)
+            answers.append(price(hardware))
+        which.append(known[own])
+    return _OfRows(answers, np.array(which))
 
 
 class _Found:
@@ -235,37 +295,52 @@ def price_operations(
     framework: Framework,
     slowdown: float = 1.0,
 ) -> list[Priced]:
-    """Price every operation of a part for every layer key on one device.
+    """Price every operation of a part for every layer key on one device; see `price_on_rows`."""
+    (found,) = price_on_rows([hardware], [operations], keys, framework, [slowdown])
+    return [item.on_row(0) for item in found]
+
+
+def price_on_rows(
+    rows: Rows,
+    parts: Sequence[Sequence[Operation]],
+    keys: LayerKeys,
+    framework: Framework,
+    slowdown: Sequence[float],
+) -> list[list[Priced]]:
+    """Price every operation of some parts for every layer key on rows of hardware.
 
     `slowdown` multiplies what the device computes, not what it sends: it is that of the
-    slowest device, for which the others wait.
+    slowest device of each row, for which the others wait.
 
     Keys whose precision the device lacks get NaN.
     """
+    operations = [item for part in parts for item in part]
 
     def those(kind: type) -> list[Any]:
         return [item for item in operations if type(item) is kind]
 
     priced = {
-        Gemm: _price_gemms(hardware, those(Gemm), keys),
-        Attention: price_attention(hardware, those(Attention), keys, framework),
-        SparseAttention: price_sparse_attention(hardware, those(SparseAttention), keys, framework),
-        Indexer: price_indexers(hardware, those(Indexer), keys),
-        Recurrence: price_recurrences(hardware, those(Recurrence), keys),
-        Stream: _price_streams(hardware, those(Stream), keys),
-        Communication: _price_communication(hardware, those(Communication), keys),
-        TokenExchange: _price_exchanges(hardware, those(TokenExchange), keys),
+        Gemm: _price_gemms(rows, those(Gemm), keys),
+        Attention: price_attention(rows, those(Attention), keys, framework),
+        SparseAttention: price_sparse_attention(rows, those(SparseAttention), keys, framework),
+        Indexer: price_indexers(rows, those(Indexer), keys),
+        Recurrence: price_recurrences(rows, those(Recurrence), keys),
+        Stream: _price_streams(rows, those(Stream), keys),
+        Communication: _price_communication(rows, those(Communication), keys),
+        TokenExchange: _price_exchanges(rows, those(TokenExchange), keys),
     }
     waiting = {kind: iter(items) for kind, items in priced.items()}
     ordered = [next(waiting[type(item)]) for item in operations]
+    factor, widths = np.array(slowdown)[:, None], class_widths(rows)
     for item in ordered:
         if not isinstance(item.operation, Communication):
-            item.time[:] *= slowdown
-            item.exposed[:] *= slowdown
+            item.time[:] *= factor
+            item.exposed[:] *= factor
         calls = np.maximum(column_of(item.operation.count, len(keys)), 1e-30)
-        width = relative_width(hardware, item.operation, item.flops / calls)
+        width = relative_width(widths, item.operation, item.flops / calls)
         item.half_width[:] = width * item.time
-    return _expose(hardware, ordered, keys)
+    of = iter(ordered)
+    return [_expose(rows, [next(of) for _ in part], keys) for part in parts]
 
 
 def _gemm_formats(operations: Sequence[Gemm], keys: LayerKeys) -> NDArray[np.int64]:
@@ -275,42 +350,40 @@ def _gemm_formats(operations: Sequence[Gemm], keys: LayerKeys) -> NDArray[np.int
     return np.concatenate([codes if item.quantised else wide[codes] for item in operations])
 
 
-def _price_gemms(hardware: Hardware, operations: Sequence[Gemm], keys: LayerKeys) -> list[Priced]:
-    from perfmodel.compute.gemm import GEMM_BOUNDS, gemm_times
+def _price_gemms(rows: Rows, operations: Sequence[Gemm], keys: LayerKeys) -> list[Priced]:
+    from perfmodel.compute.gemm import GEMM_BOUNDS, gemm_device, gemm_times
 
     if not operations:
         return []
     size = len(keys)
     m, n, k, batch, count = stack(operations, ("m", "n", "k", "batch", "count"), size)
     formats = _gemm_formats(operations, keys)
-    outputs = np.repeat([item.output_bytes for item in operations], size)
-    accumulate = np.repeat([float(item.accumulate) for item in operations], size)
-    usable = supported_precisions(hardware)[formats] & (count > 0)
-    time = np.where(count > 0, np.nan, 0.0)
-    traffic, bound = np.zeros(time.size), np.zeros(time.size, np.uint8)
+    usable = supported_precisions(rows[0])[formats] & (count > 0)
+    time = np.repeat(np.where(count > 0, np.nan, 0.0)[None], len(rows), axis=0)
+    traffic, bound = np.zeros(time.shape), np.zeros(time.shape, np.uint8)
     shapes = [np.ceil(np.maximum(x, 1.0) - 1e-9) for x in (m, n, k, batch)]
-    variants, which = distinct_rows([formats.astype(np.float64), outputs, accumulate])
-    for i, (code, output_bytes, adds) in enumerate(zip(*variants, strict=True)):
-        rows = np.flatnonzero((which == i) & usable)
-        if not rows.size:
-            continue
-        distinct, inverse = distinct_rows([column[rows] for column in shapes])
-        result = gemm_times(
-            hardware,
-            PRECISIONS[int(code)],
-            distinct[0],
-            distinct[1],
-            distinct[2],
-            distinct[3],
-            output_bytes=float(output_bytes),
-            accumulate=bool(adds),
-            steady=True,  # a training run lasts hours, at the board's limit
-        )
-        time[rows] = result.time[inverse] * count[rows]
-        traffic[rows] = result.memory_traffic[inverse] * count[rows]
-        bound[rows] = result.bound[inverse]
-    flops = 2.0 * m * n * k * batch * count
+    shapes.append(np.repeat([item.output_bytes for item in operations], size))
+    shapes.append(np.repeat([float(item.accumulate) for item in operations], size))
+    for code in np.unique(formats[usable]).tolist():
+        at = np.flatnonzero(usable & (formats == code))
+        distinct, inverse = distinct_rows([column[at] for column in shapes])
+        # A training run lasts hours, at the board's limit.
+        named: dict[str, Any] = {"precision": PRECISIONS[code], "steady": True}
+        times = partial(_shaped, gemm_times, shapes=distinct, **named)
+        found = _on_each(rows, partial(gemm_device, **named), times)
+        time[:, at] = found.column("time", inverse) * count[at]
+        traffic[:, at] = found.column("memory_traffic", inverse) * count[at]
+        bound[:, at] = found.column("bound", inverse)
+    flops = np.broadcast_to(2.0 * m * n * k * batch * count, time.shape)
     return unstack(operations, size, time, flops, traffic, bound, GEMM_BOUNDS)
+
+
+def structure_of(hardware: Hardware) -> tuple[Any, ...]:
+    """Return what rows of hardware that are priced together have in common; all else is numbers."""
+    from perfmodel.compute.collectives import adapter_levels
+
+    levels, rates = adapter_levels(hardware), np.isnan(matrix_rates(hardware))
+    return machine_of(hardware), hardware.device.name, levels.tobytes(), rates.tobytes()
 
 
 def kernel_tables(hardware: Hardware) -> StepTables:
@@ -329,10 +402,14 @@ def copy_time(hardware: Hardware) -> float:
     return time
 
 
-def _price_streams(
-    hardware: Hardware, operations: Sequence[Stream], keys: LayerKeys
-) -> list[Priced]:
-    from perfmodel.compute.stream import STREAM_BOUNDS, stream_times
+def _shaped(times: Any, hardware: Hardware, shapes: Sequence[Column], **named: Any) -> Any:
+    m, n, k, batch, output_bytes, accumulate = shapes
+    more = {"output_bytes": output_bytes, "accumulate": accumulate > 0.0}
+    return times(hardware, m=m, n=n, k=k, batch=batch, **more, **named)
+
+
+def _price_streams(rows: Rows, operations: Sequence[Stream], keys: LayerKeys) -> list[Priced]:
+    from perfmodel.compute.stream import STREAM_BOUNDS, stream_device, stream_times
 
     if not operations:
         return []
@@ -341,20 +418,18 @@ def _price_streams(
     columns = stack(operations, names, size)
     (count,) = stack(operations, ("count",), size)
     distinct, inverse = distinct_rows(columns)
-    result = stream_times(
-        hardware, distinct[0], distinct[1], flops=distinct[2], launches=distinct[3]
-    )
-    traffic = (columns[0] + columns[1]) * count
-    time = result.time[inverse] * count
-    return unstack(
-        operations, size, time, np.zeros(time.size), traffic, result.bound[inverse], STREAM_BOUNDS
-    )
+    found = _on_each(rows, stream_device, lambda hardware: stream_times(hardware, *distinct))
+    time = found.column("time", inverse) * count
+    traffic = np.broadcast_to((columns[0] + columns[1]) * count, time.shape)
+    bound = found.column("bound", inverse)
+    return unstack(operations, size, time, np.zeros(time.shape), traffic, bound, STREAM_BOUNDS)
 
 
 def _price_communication(
-    hardware: Hardware, operations: Sequence[Communication], keys: LayerKeys
+    rows: Rows, operations: Sequence[Communication], keys: LayerKeys
 ) -> list[Priced]:
-    from perfmodel.compute.collectives import collective_times
+    from perfmodel.compute.collectives import collective_choices
+    from perfmodel.compute.network import network_table
 
     if not operations:
         return []
@@ -365,22 +440,21 @@ def _price_communication(
     named = [item.algorithm for item in operations]
     ways = np.repeat([-1 if it == "auto" else ALGORITHMS.index(it) for it in named], size)
     distinct, inverse = distinct_rows([codes.astype(np.float64), *columns, ways.astype(np.float64)])
-    time = collective_times(
-        hardware,
-        distinct[0].astype(np.int64),
-        distinct[1],
-        np.maximum(distinct[2], 1.0).astype(np.int64),
-        np.maximum(distinct[3], 1.0).astype(np.int64),
-        distinct[4].astype(np.int64),
-    )[inverse]
-    bound = np.zeros(time.size, np.uint8)
-    traffic = columns[0] * count
-    none = np.zeros(time.size)
-    return unstack(operations, size, time * count, none, traffic, bound, ("network",))
+    groups = [np.maximum(column, 1.0).astype(np.int64) for column in distinct[2:4]]
+    asked = distinct[0].astype(np.int64), distinct[1], *groups, distinct[4].astype(np.int64)
+    found = _on_each(
+        rows,
+        lambda hardware: tuple(part.tobytes() for part in network_table(hardware)),
+        lambda hardware: collective_choices(hardware, *asked),
+    )
+    time = found.column("time", inverse) * count
+    traffic = np.broadcast_to(columns[0] * count, time.shape)
+    bound = np.zeros(time.shape, np.uint8)
+    return unstack(operations, size, time, np.zeros(time.shape), traffic, bound, ("network",))
 
 
 def _price_exchanges(
-    hardware: Hardware, operations: Sequence[TokenExchange], keys: LayerKeys
+    rows: Rows, operations: Sequence[TokenExchange], keys: LayerKeys
 ) -> list[Priced]:
     from perfmodel.compute.expert_exchange import moe_exchange_times
 
@@ -390,37 +464,29 @@ def _price_exchanges(
     times = []
     for item in operations:
         members, stride = (column_of(x, size) for x in (item.members, item.stride))
-        times.append(
-            moe_exchange_times(
-                hardware,
-                item.kind,
-                "normal",
-                column_of(item.tokens, size),
-                1.0,
-                item.top_k,
-                item.experts,
-                np.clip(members, 1.0, item.experts),
-                np.maximum(stride, 1.0),
-                item.units,
-                element_bytes=item.token_bytes,
-                share=item.share,
-                groups=item.groups,
-            )
-        )
+        asked = column_of(item.tokens, size), 1.0, item.top_k, item.experts
+        groups = np.clip(members, 1.0, item.experts), np.maximum(stride, 1.0), item.units
+        about = {"element_bytes": item.token_bytes, "share": item.share, "groups": item.groups}
+        each = [
+            moe_exchange_times(hardware, item.kind, "normal", *asked, *groups, **about)
+            for hardware in rows
+        ]
+        times.append(np.stack(each))
     sent, count = stack(operations, ("size", "count"), size)
-    time = np.concatenate(times) * count
-    bound = np.zeros(time.size, np.uint8)
-    return unstack(operations, size, time, np.zeros(time.size), sent * count, bound, ("network",))
+    time = np.concatenate(times, axis=1) * count
+    bound = np.zeros(time.shape, np.uint8)
+    traffic = np.broadcast_to(sent * count, time.shape)
+    return unstack(operations, size, time, np.zeros(time.shape), traffic, bound, ("network",))
 
 
-def _expose(hardware: Hardware, priced: list[Priced], keys: LayerKeys) -> list[Priced]:
+def _expose(rows: Rows, priced: list[Priced], keys: LayerKeys) -> list[Priced]:
     """Hide each communication behind the operations that run beside it.
 
     The exposed part is what outlasts them, or the piece that nothing can hide, plus
     what the hidden part costs the compute that it runs beside. Its half-width is half
     the difference between a slow and a fast communication beside the same compute.
     """
-    from perfmodel.compute.collectives import overlap_compute_tax
+    from perfmodel.compute.collectives import overlap_compute_taxes
 
     size = len(keys)
     beside: dict[tuple[str, str], Column] = {}
@@ -437,8 +503,8 @@ def _expose(hardware: Hardware, priced: list[Priced], keys: LayerKeys) -> list[P
             continue
         available = sum((beside.get(slot, 0.0) for slot in operation.hidden_by), np.zeros(size))
         available = available * column_of(operation.hides, size)
-        tax = overlap_compute_tax(
-            hardware,
+        tax = overlap_compute_taxes(
+            rows,
             np.maximum(column_of(operation.members, size), 1.0).astype(np.int64),
             np.maximum(column_of(operation.stride, size), 1.0).astype(np.int64),
         )

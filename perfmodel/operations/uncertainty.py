@@ -10,9 +10,11 @@ formulas.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.base.columns import Column
 from perfmodel.base.regimes import regime
@@ -59,24 +61,32 @@ def kernel_class(operation: Operation) -> str:
     return "collective" if isinstance(operation, Communication) else "stream"
 
 
-def relative_width(hardware: Hardware, operation: Operation, flops: Column) -> Column:
+def class_widths(rows: Sequence[Hardware]) -> dict[str, NDArray[np.float64]]:
+    """Return `width_table` of every kernel class on rows of hardware, shape (rows, regimes)."""
+    return {name: np.array([width_table(row, name) for row in rows]) for name in CLASSES}
+
+
+def relative_width(
+    widths: Mapping[str, NDArray[np.float64]], operation: Operation, flops: Column
+) -> Column:
     """Return the relative half-width of the 10-90 % band of an operation's time.
 
     Parameters
     ----------
-    hardware : Hardware
+    widths : mapping of str to ndarray
+        `class_widths` of rows of hardware.
     operation : Operation
-    flops : ndarray, shape (keys,)
+    flops : ndarray, shape (rows, keys)
         Matrix FLOP of one call; decides the regime of attention only.
 
     Returns
     -------
-    ndarray, shape (keys,)
+    ndarray, shape (rows, keys)
         Half-width of ln(measured / predicted) [1], by the regime of each key's call.
     """
     name = kernel_class(operation)
-    found = regime(name, _quantity(operation, flops))
-    return np.broadcast_to(width_table(hardware, name)[found], flops.shape)
+    found = np.broadcast_to(regime(name, _quantity(operation, flops)), flops.shape)
+    return np.take_along_axis(widths[name], found, axis=1)
 
 
 def _quantity(operation: Operation, flops: Column) -> Column | float:

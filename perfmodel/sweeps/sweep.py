@@ -162,7 +162,7 @@ def _project(
     progress: Callable[[int], None] | None,
 ) -> None:
     """Fill the values of one problem, shape (rows, variables, strategies), from a column on."""
-    from perfmodel.training.project import project_grid
+    from perfmodel.training.project import project_rows
     from perfmodel.training.workload import Workload
 
     grid = problem.grid
@@ -171,8 +171,7 @@ def _project(
     families = families_of(grid)
     # Numbered on, so that kernels are handed whole arrays: parts are another type to compile for.
     work = Workload(problem.model, replace(families, number=families.number + start))
-    for out, device in zip(values, rows, strict=True):
-        project_grid(work, device, problem.framework, out, threads=threads, progress=progress)
+    project_rows(work, rows, problem.framework, values, threads=threads, progress=progress)
 
 
 def result_bytes(hardware_rows: int, dtype: Any = np.float64) -> int:

@@ -116,7 +116,7 @@ def lower_bounds(
     """
     work = laid_out(Workload(model, grid), hardware, framework)
     keys = key_tables(work, hardware, framework)
-    stages = work.stage_sums(keys)
+    stages = work.stage_sums([keys])[0]
     settings = closing_settings(work, hardware, framework)
     family = np.repeat(np.arange(len(work.grid)), work.families.size)
     found = Stated(work, keys, stages, grid, family, work.strategies["stage_key"][family])

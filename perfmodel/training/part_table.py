@@ -16,7 +16,7 @@ from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.operations import Communication, LayerKeys, machine_of
 from perfmodel.operations.parts import Part, model_parts, part_operations
 from perfmodel.operations.priced import Priced, column_of
-from perfmodel.operations.pricing import price_operations
+from perfmodel.operations.pricing import Rows, price_on_rows
 from perfmodel.operations.uncertainty import kernel_class
 from perfmodel.software.framework import Framework
 from perfmodel.training.memory import boundary_bytes, parameters_of, part_memory
@@ -59,21 +59,24 @@ def price_parts(
     parts: Sequence[Part] = (),
 ) -> list[tuple[Part, list[Priced]]]:
     """Price the operations of every part of a model, or of these, on one device."""
-    machine = machine_of(hardware)
-    slowdown = slowest_of(devices, hardware.calibrated("host", "speed_spread"))
-    return [
-        (
-            part,
-            price_operations(
-                hardware,
-                part_operations(model, part, keys, framework, machine),
-                keys,
-                framework,
-                slowdown,
-            ),
-        )
-        for part in parts or model_parts(model)
-    ]
+    found = price_parts_on_rows(model, keys, [hardware], framework, devices, parts)
+    return [(part, [item.on_row(0) for item in priced]) for part, priced in found]
+
+
+def price_parts_on_rows(
+    model: ModelSpec,
+    keys: LayerKeys,
+    rows: Rows,
+    framework: Framework,
+    devices: int,
+    parts: Sequence[Part] = (),
+) -> list[tuple[Part, list[Priced]]]:
+    """Price the operations of every part on rows of hardware, each of shape (rows, keys)."""
+    machine, chosen = machine_of(rows[0]), parts or model_parts(model)
+    spreads = [hardware.calibrated("host", "speed_spread") for hardware in rows]
+    slowdowns = [slowest_of(devices, spread) for spread in spreads]
+    listed = [part_operations(model, part, keys, framework, machine) for part in chosen]
+    return list(zip(chosen, price_on_rows(rows, listed, keys, framework, slowdowns), strict=True))
 
 
 def part_table(
@@ -91,25 +94,40 @@ def part_table(
     record array of `perfmodel.kernels.step.tables.PART`, shape (keys, parts)
         Seconds, parameters, bytes or FLOP per micro-batch and device.
     """
+    found: np.recarray[Any, Any]
+    found = part_tables(model, keys, [hardware], framework, devices, chosen)[0]
+    return found
+
+
+def part_tables(
+    model: ModelSpec,
+    keys: LayerKeys,
+    rows: Rows,
+    framework: Framework,
+    devices: int,
+    chosen: Sequence[Part] = (),
+) -> np.recarray[Any, Any]:
+    """Fill the tables of rows of hardware, shape (rows, keys, parts)."""
     from perfmodel.kernels.step.tables import blank_parts
 
-    parts = price_parts(model, keys, hardware, framework, devices, chosen)
-    table = blank_parts(len(keys), len(parts))
-    domain = machine_of(hardware).domain
+    parts = price_parts_on_rows(model, keys, rows, framework, devices, chosen)
+    size = len(rows), len(keys), len(parts)
+    table: Any = blank_parts(len(rows) * len(keys), len(parts)).reshape(size)
+    domain, times = machine_of(rows[0]).domain, host_times_on_rows(rows, framework)
     for index, (part, priced) in enumerate(parts):
-        row: Any = table[:, index]
+        row = table[:, :, index]
         for item in priced:
             _add_priced(row, item)
-        device, window = pass_times(part, priced, keys, hardware, framework)
+        device, window = pass_times(part, priced, keys, times, framework)
         row.host = (window - device).sum(axis=0)
         room = np.maximum(window - adapter_times(priced, keys, domain), 0.0)
         row.forward_window, row.backward_window = room
         row.forward_pass = window[0]
         row.weight_pass = weight_pass(priced, device[1], window[1])
         kept = part_memory(model, part, keys, framework)
-        found = parameters_of(model, part, [item.operation for item in priced], kept)
-        row.weights, row.experts = found.weights, found.experts
-        row.trained, row.trained_experts = found.trained, found.trained_experts
+        own = parameters_of(model, part, [item.operation for item in priced], kept)
+        row.weights, row.experts = own.weights, own.experts
+        row.trained, row.trained_experts = own.trained, own.trained_experts
         row.activations = kept.activations
         row.working = kept.working
         row.offloadable = kept.offloadable
@@ -117,35 +135,41 @@ def part_table(
         row.loss = kept.loss
         row.loss_idle = kept.loss_idle
         row.logits_held = kept.logits_held
-    return table
+    found: np.recarray[Any, Any] = table
+    return found
 
 
 def pass_times(
     part: Part,
     priced: Sequence[Priced],
     keys: LayerKeys,
-    hardware: Hardware,
+    times: HostTimes,
     framework: Framework,
 ) -> tuple[Column, Column]:
     """Return the device's time, and from first to last kernel, of a part's two passes.
 
-    Forward, then backward with its recomputation, shape (2, keys) each [s].
+    Forward, then backward with its recomputation, shape (2, keys) or (2, rows, keys) each [s].
     """
     sorts = framework.sorts_chunks and not framework.graph_launch
     sorts = sorts and framework.expert_dispatch == "all_to_all"  # others have one permutation
     experts = max((mlp.experts for mlp in part.layer.mlps), default=0) if part.layer else 0
-    host_times = host_times_of(hardware, framework)._replace(chunks=float(experts * sorts))
-    device, host = np.zeros((2, len(keys))), np.zeros((2, len(keys)))
+    times = times._replace(chunks=float(experts * sorts))
+    device, host = np.zeros((2, 2, *_shape(priced, keys)))
     for item in priced:
         backward = int(item.operation.phase != "forward")
         device[backward] += item.exposed
-        host[backward] += host_time(item, keys, host_times)
+        host[backward] += host_time(item, keys, times)
     # Each pass takes as long as the slower of the device and the host that feeds it.
     window = np.maximum(device, host)
     counts = framework.expert_counts_on_host and not framework.capacity_factor
     if counts and not framework.graph_launch:
-        window[0] = np.maximum(window[0], drained_pass(priced, keys, host_times))
+        window[0] = np.maximum(window[0], drained_pass(priced, keys, times))
     return device, window
+
+
+def _shape(priced: Sequence[Priced], keys: LayerKeys) -> tuple[int, ...]:
+    """Return the shape of what a part's operations take: of rows of hardware, too."""
+    return priced[0].time.shape if priced else (len(keys),)
 
 
 def weight_pass(priced: Sequence[Priced], device: Column, window: Column) -> Column:
@@ -168,13 +192,13 @@ def weight_pass(priced: Sequence[Priced], device: Column, window: Column) -> Col
 
 
 def adapter_times(priced: Sequence[Priced], keys: LayerKeys, domain: int) -> Column:
-    """Return how long a part's own communication keeps the adapters, shape (2, keys) [s].
+    """Return how long a part's communication keeps the adapters, shape (2, [rows,] keys) [s].
 
     That of groups beyond one scale-up network of `domain` devices. Where they are, the
     data-parallel group, of which they are part or which spans as many ranks, leaves it, too:
     what it sends finds no room in that time.
     """
-    busy = np.zeros((2, len(keys)))
+    busy = np.zeros((2, *_shape(priced, keys)))
     for item in priced:
         operation = item.operation
         if isinstance(operation, Communication):
@@ -185,14 +209,14 @@ def adapter_times(priced: Sequence[Priced], keys: LayerKeys, domain: int) -> Col
 
 
 class HostTimes(NamedTuple):
-    """What the host needs to issue work [s]."""
+    """What the host needs to issue work, or those of rows of hardware, shape (rows, 1) each [s]."""
 
-    kernel: float  # of an operation, with the operators around it
-    collective: float
-    graphed: float  # of an operation inside a captured graph
+    kernel: Column | float  # of an operation, with the operators around it
+    collective: Column | float
+    graphed: Column | float  # of an operation inside a captured graph
     scope: str  # what graphs hold: a framework's `graph_scope`, or "all"
-    peer_message: float = 0.0  # from host to host, where hosts check collectives
-    launch: float = 0.0  # of one operator
+    peer_message: Column | float = 0.0  # from host to host, where hosts check collectives
+    launch: Column | float = 0.0  # of one operator
     chunks: float = 0.0  # of tokens that the host sorts one by one; how many
 
 
@@ -222,6 +246,13 @@ def host_times_of(hardware: Hardware, framework: Framework) -> HostTimes:
     )
 
 
+def host_times_on_rows(rows: Rows, framework: Framework) -> HostTimes:
+    """Return what a framework's hosts need on rows of hardware."""
+    times = [host_times_of(hardware, framework) for hardware in rows]
+    columns: Any = [np.array(column)[:, None] for column in zip(*times, strict=True)]
+    return HostTimes(*columns)._replace(scope=times[0].scope)
+
+
 def graphed(name: str, scope: str) -> bool:
     """Tell whether a captured graph holds an operation.
 
@@ -249,7 +280,7 @@ def host_time(item: Priced, keys: LayerKeys, times: HostTimes) -> Column:
         price = times.kernel
         if item.operation.name in SORTED:
             backward = item.operation.phase != "forward"
-            price += CHUNK_OPERATORS[backward] * times.chunks * times.launch
+            price = price + CHUNK_OPERATORS[backward] * times.chunks * times.launch
         count = count * column_of(getattr(item.operation, "launches", 1.0), len(keys))
     if graphed(item.operation.name, times.scope):
         return count * times.graphed
@@ -258,10 +289,10 @@ def host_time(item: Priced, keys: LayerKeys, times: HostTimes) -> Column:
 
 def check_time(members: Column | float, times: HostTimes) -> Column | float:
     """Return what checking a collective of so many members costs each of their hosts [s]."""
-    if not times.peer_message:
+    if not np.any(times.peer_message):
         return 0.0
     peers = np.maximum(np.asarray(members, np.float64) - 1.0, 0.0)
-    calls = CHECK_CALLS * times.collective * (peers > 0)
+    calls = CHECK_CALLS * times.collective * ((peers > 0) & (np.asarray(times.peer_message) > 0.0))
     return calls + CHECK_MESSAGES * times.peer_message * peers
 
 
@@ -284,7 +315,7 @@ def drained_pass(priced: Sequence[Priced], keys: LayerKeys, times: HostTimes) ->
     ndarray, shape (keys,)
         [s]; zero for a part without experts.
     """
-    issued, done = np.zeros(len(keys)), np.zeros(len(keys))
+    issued, done = np.zeros((2, *_shape(priced, keys)))
     forward = [item for item in priced if item.operation.phase == "forward"]
     ahead = [i for i, item in enumerate(forward) if item.operation.name == ROUTED]
     if not ahead:
@@ -329,6 +360,11 @@ def arrival_gather(
     Narayanan et al. 2021 (arXiv:2104.04473), section 4.1: adapters then carry every byte once and
     not t times, and the fast links of a node the rest.
     """
+    return arrival_gathers(model, keys, [hardware], framework).on_row(0)
+
+
+def arrival_gathers(model: ModelSpec, keys: LayerKeys, rows: Rows, framework: Framework) -> Priced:
+    """Price it on rows of hardware, shape (rows, keys)."""
     operation = Communication(
         "pipeline.all_gather",
         "forward",
@@ -339,4 +375,5 @@ def arrival_gather(
         keys.tensor_stride,
         count=scattered(keys, framework),
     )
-    return price_operations(hardware, [operation], keys, framework)[0]
+    ((found,),) = price_on_rows(rows, [[operation]], keys, framework, [1.0] * len(rows))
+    return found

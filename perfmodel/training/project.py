@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,14 +19,14 @@ from perfmodel.base.strategy_fields import FIELD_BY_NAME, OFFLOAD_TO
 from perfmodel.hwprofiles.rows import kernel_widths, matrix_rates, memory_width, step_width
 from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.operations import LayerKeys, machine_of
-from perfmodel.operations.pricing import copy_time, kernel_tables
+from perfmodel.operations.pricing import copy_time, kernel_tables, structure_of
 from perfmodel.software.framework import Framework, as_run
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.training.best_layout import BEST
 from perfmodel.training.flops import model_flops_per_token
 from perfmodel.training.memory import shared_table
-from perfmodel.training.part_table import arrival_gather, part_table, sent_bytes
-from perfmodel.training.scheduled import pipeline_waits
+from perfmodel.training.part_table import arrival_gathers, part_tables, sent_bytes
+from perfmodel.training.scheduled import Priced, pipeline_waits, waits_on_rows
 from perfmodel.training.workload import Workload
 
 if TYPE_CHECKING:
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from perfmodel.kernels.step.tables import KeyTables, Stages, Waits
     from perfmodel.kernels.stream import StreamDevice
 
+AT_ONCE = 64
+"""Rows of hardware that are priced together, with at most so many layer keys and stages:"""
+LAYER_KEYS, STAGES = 1 << 14, 1 << 15
 CHUNK = 1 << 17
 PLAIN_CHUNK = 1 << 13  # uncompiled: well below a second
 PRODUCTS = 4 * 3  # of a layer, with an operand of each and a gradient
@@ -51,7 +54,7 @@ def project_grid(
     threads: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> None:
-    """Project every strategy of a workload on one device.
+    """Project every strategy of a workload on one device; see `project_rows`.
 
     Parameters
     ----------
@@ -67,19 +70,86 @@ def project_grid(
     progress : callable, optional
         Called with the number of strategies closed since the last call.
     """
+    project_rows(work, [hardware], framework, out[None], threads=threads, progress=progress)
+
+
+def project_rows(
+    work: Workload,
+    rows: Sequence[Hardware],
+    framework: Framework,
+    out: NDArray[Any],
+    *,
+    threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> None:
+    """Project all strategies on rows of hardware; `out` has shape (rows, variables, strategies).
+
+    What does not depend on numbers of the hardware is worked out once for rows that are alike.
+    """
     from perfmodel.kernels.plain import plain
 
-    for share in shares_of(work, hardware, framework):
-        waits = add_waits(share)
+    for numbers in alike_rows(work, rows, framework):
+        for shares in shares_on_rows(work, [rows[number] for number in numbers], framework):
+            for number, (share, waits) in zip(numbers, shares, strict=True):
 
-        def close(chunk: NDArray[Any], own: Share = share, waits: Waits = waits) -> None:
-            from perfmodel.kernels.step import close as kernel
+                def close(
+                    chunk: NDArray[Any],
+                    own: Share = share,
+                    waits: Waits = waits,
+                    found: NDArray[Any] = out[number],
+                ) -> None:
+                    from perfmodel.kernels.step import close as kernel
 
-            kernel.close_strategies(
-                *map(plain, own.arguments(chunk, waits)), kernel.results_in(out)
-            )
+                    kernel.close_strategies(
+                        *map(plain, own.arguments(chunk, waits)), kernel.results_in(found)
+                    )
 
-        in_chunks(share, close, threads, progress)
+                in_chunks(share, close, threads, progress)
+
+
+def alike_rows(
+    work: Workload, rows: Sequence[Hardware], framework: Framework
+) -> Iterator[list[int]]:
+    """Yield numbers of rows of hardware that differ in numbers only: `AT_ONCE` and fewer."""
+    found: dict[Any, list[int]] = {}
+    for number, row in enumerate(rows):
+        kind = number if framework.stage_split == BEST else structure_of(row)
+        found.setdefault(kind, []).append(number)
+    for numbers in found.values():
+        most = max(min(AT_ONCE, LAYER_KEYS // max(len(work.keys), 1)), 1)
+        for start in range(0, len(numbers), most):
+            yield numbers[start : start + most]
+
+
+def shares_on_rows(
+    work: Workload, rows: Sequence[Hardware], framework: Framework
+) -> Iterator[Iterator[tuple[Share, Waits]]]:
+    """Yield, for each `Habit`, the shares of a workload on rows that are alike, pipelines run."""
+    for hardware in rows:
+        check_host(work.grid, hardware)
+    for own, share in habits_of(work, rows[0], framework):
+        tables = key_tables_on_rows(share, rows, own)
+        settings = [closing_settings(share, row, own) for row in rows]
+        yield _closing(share, rows, tables, settings)
+
+
+def _closing(
+    work: Workload,
+    rows: Sequence[Hardware],
+    tables: Sequence[KeyTables],
+    settings: Sequence[np.record],
+) -> Iterator[tuple[Share, Waits]]:
+    """Yield a share of each row, and what its pipelines come to, one after another."""
+    devices = [kernel_tables(row) for row in rows]
+    networks = [device.network for device in devices]
+    waits = waits_on_rows(work, list(map(Priced, tables, settings, networks)))
+    most = max(STAGES // max(work.row_layer_key.size, 1), 1)  # whose sums are held at a time
+    for start in range(0, len(rows), most):
+        some = slice(start, start + most)
+        sums = work.stage_sums(tables[some])
+        both = zip(tables[some], sums, settings[some], devices[some], strict=True)
+        for (keys, stages, setting, device), own in zip(both, waits, strict=False):
+            yield Share(work, keys, stages, setting, *device), own
 
 
 class Share(NamedTuple):
@@ -110,9 +180,20 @@ def shares_of(work: Workload, hardware: Hardware, framework: Framework) -> Itera
     StrategyError
         As of `check_host`.
     """
+    check_host(work.grid, hardware)
+    for own, share in habits_of(work, hardware, framework):
+        keys = key_tables(share, hardware, own)
+        settings = closing_settings(share, hardware, own)
+        sums = share.stage_sums([keys])[0]
+        yield Share(share, keys, sums, settings, *kernel_tables(hardware))
+
+
+def habits_of(
+    work: Workload, hardware: Hardware, framework: Framework
+) -> Iterator[tuple[Framework, Workload]]:
+    """Yield what the software does, which may differ by precision, and the part that it does so."""
     if not len(work.families):
         return
-    check_host(work.grid, hardware)
     runs = frameworks_of_runs(framework, work.model, hardware, work.grid["precision"])
     habits = {code: (it, gather_bytes(it, code)) for code, it in runs.items()}
     for habit in dict.fromkeys(habits.values()):
@@ -121,10 +202,7 @@ def shares_of(work: Workload, hardware: Hardware, framework: Framework) -> Itera
             codes = [code for code, it in habits.items() if it == habit]
             rows = np.flatnonzero(np.isin(work.grid["precision"], codes))
             share = Workload(work.model, work.families.take(rows))
-        share = laid_out(share, hardware, own)
-        keys = key_tables(share, hardware, own)
-        settings = closing_settings(share, hardware, own)
-        yield Share(share, keys, share.stage_sums(keys), settings, *kernel_tables(hardware))
+        yield own, laid_out(share, hardware, own)
 
 
 def add_waits(share: Share, bounds: bool = False) -> Waits:
@@ -263,6 +341,13 @@ def framework_of_run(
 
 def key_tables(work: Workload, hardware: Hardware, framework: Framework) -> KeyTables:
     """Return what depends on the layer keys of a workload on one device."""
+    return key_tables_on_rows(work, [hardware], framework)[0]
+
+
+def key_tables_on_rows(
+    work: Workload, rows: Sequence[Hardware], framework: Framework
+) -> list[KeyTables]:
+    """Return `key_tables` of rows of hardware that differ in numbers only."""
     from perfmodel.kernels.step.tables import KEY, KeyTables
 
     keys = work.keys
@@ -271,20 +356,20 @@ def key_tables(work: Workload, hardware: Hardware, framework: Framework) -> KeyT
     cached = framework.fp8_library == "transformer-engine"  # others cast for every product
     weight_bytes = {
         name: wide_copy + copies * cached
-        for name, copies in machine_of(hardware).cast_bytes().items()
+        for name, copies in machine_of(rows[0]).cast_bytes().items()
     }
     shared = shared_table(work.model, keys, framework)
-    parts = part_table(work.model, keys, hardware, framework, work.grid.devices, work.parts)
-    of = np.zeros(len(parts), KEY).view(np.recarray)
+    parts = part_tables(work.model, keys, rows, framework, work.grid.devices, work.parts)
+    of = np.zeros((len(rows), len(keys)), KEY).view(np.recarray)
     of.shared_table, of.trained_table = shared, shared * (work.model.adapters is None)
     of.boundary_bytes = sent_bytes(work.model, keys, framework)
-    of.boundary_gather = arrival_gather(work.model, keys, hardware, framework).time
+    of.boundary_gather = arrival_gathers(work.model, keys, rows, framework).time
     of.scale_bytes = scale_bytes(work.model, keys, framework)
     of.weight_bytes = keys.by_precision(weight_bytes, 2.0)
     of.flops_causal = model_flops_per_token(work.model, length, causal=True)
     of.flops_non_causal = model_flops_per_token(work.model, length, causal=False)
-    of.peak = matrix_rates(hardware)[keys.columns["precision"]]
-    return KeyTables(parts, of)
+    of.peak = np.array([matrix_rates(row) for row in rows])[:, keys.columns["precision"]]
+    return [KeyTables(*tables) for tables in zip(parts, of, strict=True)]
 
 
 def scale_bytes(model: ModelSpec, keys: LayerKeys, framework: Framework) -> Column:

@@ -7,7 +7,7 @@ All others run in `perfmodel.kernels.pipeline`, each distinct order once per dis
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Flags, Integers, distinct_keys
 from perfmodel.base.pipelines import ROUNDS, SCHEDULE_FACTS, schedule_facts
+from perfmodel.operations.priced import distinct_rows
 from perfmodel.strategy.pipelines import Pipeline, named_pipeline
-from perfmodel.training.workload import Workload
+from perfmodel.training.workload import Workload, together
 
 if TYPE_CHECKING:
     from perfmodel.kernels.collective.table import Network
@@ -35,16 +36,34 @@ def pipeline_waits(
 
     Which rows of the result are a family's is written into the workload's strategies.
     """
+    return next(waits_on_rows(work, [Priced(keys, settings, network)], bounds))
+
+
+class Priced(NamedTuple):
+    """What a workload costs on one row of hardware."""
+
+    keys: KeyTables
+    settings: np.record
+    network: Network
+
+
+def waits_on_rows(work: Workload, rows: Sequence[Priced], bounds: bool = False) -> Iterator[Waits]:
+    """Yield `pipeline_waits` on rows of hardware, all run together.
+
+    The workload's strategies say which lines are theirs until the next one is asked for. Software
+    does the same on all rows.
+    """
     from perfmodel.kernels.step.tables import no_waits
 
     chosen = np.flatnonzero(needs_events(work))
     if not chosen.size:
-        return no_waits()
-    prices = prices_of(work, keys, settings, network, chosen)
+        yield from (no_waits() for _ in rows)
+        return
+    prices = [prices_of(work, *row, chosen) for row in rows]
     leader, kind = distinct_pipelines(work, chosen, prices)
-    first = Problem(work, keys, settings, chosen, prices).part(leader)
-    begin, lines = np.zeros((2, leader.size), np.int64)
-    waits, left = no_waits(0, int(np.diff(work.stage_offset).max())), np.arange(leader.size)
+    first = problem_of(work, rows, chosen, prices).part(places_on_rows(leader, chosen, rows))
+    begin, lines = np.zeros((2, leader.size * len(rows)), np.int64)
+    waits, left = no_waits(0, int(np.diff(work.stage_offset).max())), np.arange(begin.size)
     for filled in FILLED:  # what has not settled by then runs for longer
         batches, lines[left] = lines_of(first.part(left), filled)
         begin[left] = waits.of.size + np.cumsum(lines[left]) - lines[left]
@@ -56,8 +75,34 @@ def pipeline_waits(
         left = np.unique(pipeline[~right])
         if not left.size:
             break
-    work.strategies.waits[chosen], work.strategies.lines[chosen] = begin[kind], lines[kind]
-    return waits
+    for start, own in zip(begin.reshape(len(rows), -1), lines.reshape(len(rows), -1), strict=True):
+        to = np.cumsum(own) - own
+        held = np.arange(int(own.sum())) + np.repeat(start - to, own)
+        work.strategies.waits[chosen], work.strategies.lines[chosen] = to[kind], own[kind]
+        of = waits.of.take(held).view(np.recarray)
+        yield waits._replace(of=of, flight=waits.flight.take(held, axis=0))
+
+
+def places_on_rows(leader: Integers, chosen: Integers, rows: Sequence[Any]) -> Integers:
+    """Return where the leaders stand among the chosen of all rows of hardware."""
+    return (np.arange(len(rows))[:, None] * chosen.size + leader).ravel()
+
+
+def problem_of(
+    work: Workload, rows: Sequence[Priced], chosen: Integers, prices: Sequence[Prices]
+) -> Problem:
+    """Return the pipelines of all rows of hardware, one row behind another."""
+    count = len(work.keys)
+    layer_key = np.concatenate([it.layer_key + i * count for i, it in enumerate(prices)])
+    parts = together([it.shards.parts for it in prices])
+    size = prices[0].shards.parts.shape[0]
+    row = [np.where(it.shards.row < 0, -1, it.shards.row + i * size) for i, it in enumerate(prices)]
+    sends = np.concatenate([it.sends for it in prices])
+    stacked = Prices(
+        layer_key, sends, prices[0].shards._replace(row=np.concatenate(row), parts=parts)
+    )
+    tables = together([row.keys.parts for row in rows])
+    return Problem(work, tables, rows[0].settings, np.tile(chosen, len(rows)), stacked)
 
 
 def lines_of(problem: Problem, filled: int) -> tuple[Integers, Integers]:
@@ -97,9 +142,9 @@ def repeats_itself(columns: Mapping[str, Integers], batches: Integers) -> Flags:
 
 
 def distinct_pipelines(
-    work: Workload, chosen: Integers, prices: Prices
+    work: Workload, chosen: Integers, prices: Sequence[Prices]
 ) -> tuple[Integers, Integers]:
-    """Find the families whose pipelines differ in anything, sends and batches included.
+    """Find the families whose pipelines differ in anything, sends on any row and batches included.
 
     Returns
     -------
@@ -109,7 +154,7 @@ def distinct_pipelines(
         Pipeline of each.
     """
     grid = work.grid
-    _, sends = np.unique(prices.sends, return_inverse=True)
+    _, sends = distinct_rows([row.sends for row in prices])
     batches = np.cumsum(~work.families.like_the_one_before())
     columns = {
         "batches": batches[chosen],
@@ -118,7 +163,7 @@ def distinct_pipelines(
         "schedule": grid["pipeline_schedule"][chosen],
         "group": grid["micro_batch_group"][chosen],
         "sends": sends,
-        "shards": prices.shards.row + 1,
+        "shards": prices[0].shards.row + 1,
         "number": np.arange(chosen.size),
     }
     names = tuple(columns)[:-1]
@@ -184,7 +229,8 @@ class Problem(NamedTuple):
     Attributes
     ----------
     work : Workload
-    keys : KeyTables
+    parts : record array of PART, shape (layer keys, parts)
+        Of all rows of hardware.
     settings : record of SETTINGS
     chosen : ndarray of int64, shape (n,)
         A family of the workload with each.
@@ -193,7 +239,7 @@ class Problem(NamedTuple):
     """
 
     work: Workload
-    keys: KeyTables
+    parts: NDArray[Any]
     settings: np.record
     chosen: Integers
     prices: Prices
@@ -373,7 +419,7 @@ def work_of_prices(
     """Return `work_of_cases` of some of these."""
     from perfmodel.kernels.step.scheduled import work_of_cases
 
-    parts, shards = problem.keys.parts[prices.layer_key[first]], prices.shards
+    parts, shards = problem.parts[prices.layer_key[first]], prices.shards
     return work_of_cases(rank_of, parts, shards.row[first], chunks, shards)
 
 
@@ -428,7 +474,7 @@ def run_orders(
             else:
                 makespan, growth = run_cases(pipeline, *work, sends, keeps, repeats)
             growth /= ranks
-            parts = problem.keys.parts[prices.layer_key[first]]
+            parts = problem.parts[prices.layer_key[first]]
             flight = flights(order, chunks, parts, waits.flight.shape[1])
             about = order.micro_batches, heads_in_flight(order), alone_passes(order)
         answer = Answer(makespan[:, case_of], growth[:, case_of], *about)

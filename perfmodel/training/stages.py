@@ -113,7 +113,7 @@ def all_stage_memories(
     settings = closing_settings(work, hardware, framework)
     network = kernel_tables(hardware).network
     waits = pipeline_waits(work, keys, settings, network)
-    return memories_of(work, keys, work.stage_sums(keys), waits, settings, network)
+    return memories_of(work, keys, work.stage_sums([keys])[0], waits, settings, network)
 
 
 def memories_of(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from perfmodel.base.pipelines import TABLE, schedule_facts
 from perfmodel.base.strategy_fields import FIELD_BY_NAME
 from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys
+from perfmodel.operations.priced import distinct_rows
 from perfmodel.strategy.grid import Families, StrategyGrid, families_of
 from perfmodel.strategy.mapping import layer_placement
 from perfmodel.training.best_layout import BEST, best_splits
@@ -102,30 +104,44 @@ class Workload:
         self.stages = compositions.stages[row]
         self.pair = compositions.pair[row] + np.repeat(self.stage_offset[:-1], count)
 
-    def stage_sums(self, keys: KeyTables) -> Stages:
-        """Sum the parts of every distinct stage on one device."""
+    def stage_sums(self, tables: Sequence[KeyTables]) -> list[Stages]:
+        """Sum the parts of every distinct stage, on every row of hardware that has such tables."""
         from perfmodel.kernels.step import stages as kernel
         from perfmodel.kernels.step.tables import STAGE_KEY, Stages, blank_stages
 
         kinds = [part.kind for part in self.parts]
-        sums = blank_stages(self.row_layer_key.size)
+        number = np.arange(len(tables))[:, None]
+        key, counts, row = self._distinct_stages
+        sums = blank_stages(len(tables) * key.size)
         kernel.sum_stages(
-            keys.parts,
-            self.row_layer_key,
-            self.counts,
-            keys.of,
+            together([table.parts for table in tables]),
+            (number * len(self.keys) + key).ravel(),
+            np.tile(counts, (len(tables), 1)),
+            together([table.of for table in tables]),
             kinds.index("embedding"),
             kinds.index("output"),
             sums,
         )
-        sums.first_stage, sums.stages, sums.pair = self.first_stage, self.stages, self.pair
-        of = np.zeros(self.stage_layer_key.size, STAGE_KEY).view(np.recarray)
-        of.layer_key = self.stage_layer_key
-        of.first, of.behind = self.stage_offset[:-1], self.stage_offset[1:]
-        kernel.sum_widths(sums, of)
-        for name, times in end_times(self, keys).items():
-            of[name] = times
-        return Stages(of, sums, self.counts)
+        found = []
+        times = end_times(self, tables)
+        for place in range(len(tables)):
+            own: Any = sums[place * key.size : (place + 1) * key.size].take(row).view(np.recarray)
+            own.first_stage, own.stages, own.pair = self.first_stage, self.stages, self.pair
+            of = np.zeros(self.stage_layer_key.size, STAGE_KEY).view(np.recarray)
+            of.layer_key = self.stage_layer_key
+            of.first, of.behind = self.stage_offset[:-1], self.stage_offset[1:]
+            kernel.sum_widths(own, of)
+            for name, column in times.items():
+                of[name] = column[place]
+            found.append(Stages(of, own, self.counts))
+        return found
+
+    @cached_property
+    def _distinct_stages(self) -> tuple[Integers, NDArray[np.float64], Integers]:
+        """Layer keys and counts of stages that differ in them, and which of these each row is."""
+        columns = [self.row_layer_key.astype(np.float64), *self.counts.T]
+        (key, *counts), row = distinct_rows(columns)
+        return key.astype(np.int64), np.stack(counts, axis=1), row
 
     def part(self, rows: Integers) -> Workload:
         """Return some of the families; what all share stays as it is."""
@@ -163,31 +179,39 @@ def layer_columns(columns: Mapping[str, Integers]) -> dict[str, Integers]:
     return {name: columns[name] for name in LAYER_KEY_FIELDS} | layer_placement(columns)
 
 
-def pass_times(keys: KeyTables) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return what both passes of every part take, each of shape (layer keys, parts) [s]."""
+def together(tables: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Return tables one behind another; a single one as it is."""
+    return tables[0] if len(tables) == 1 else np.concatenate(tables).view(np.recarray)
+
+
+def pass_times(
+    tables: Sequence[KeyTables],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return what both passes of every part take, each of shape (tables, layer keys, parts) [s]."""
     from perfmodel.kernels.step.stages import BUSY
 
-    forward = np.asarray(keys.parts["forward_pass"])
-    return forward, sum(np.asarray(keys.parts[name]) for name in BUSY) - forward
+    parts = np.stack([table.parts for table in tables])
+    forward = np.array(parts["forward_pass"])
+    return forward, sum(np.asarray(parts[name]) for name in BUSY) - forward
 
 
-def end_times(work: Workload, keys: KeyTables) -> dict[str, NDArray[np.float64]]:
-    """Return what passes of chunks with equal layers take, each of shape (stage keys,) [s].
+def end_times(work: Workload, tables: Sequence[KeyTables]) -> dict[str, NDArray[np.float64]]:
+    """Return what passes of chunks with equal layers take, of shape (tables, stage keys) each [s].
 
     By name as `perfmodel.kernels.pipeline.closed.Ends` has them.
     """
-    table, found = work.compositions, np.zeros((6, work.stage_layer_key.size))
+    table, found = work.compositions, np.zeros((6, len(tables), work.stage_layer_key.size))
     from perfmodel.kernels.pipeline.closed import Ends
 
-    times = pass_times(keys)
+    times = pass_times(tables)
     of_layers = np.array([part.layer is not None for part in work.parts])
     for pipeline, own in enumerate(work.keys_of_pipelines()):
         first, last = table.chunk_row[table.place_offset[pipeline : pipeline + 2] - [0, 1]]
         layer = work.stage_layer_key[own]
         for column, passes in enumerate(times):
-            held = table.chunk_counts[first] * of_layers
-            found[column, own] = passes[layer] @ held
+            held, some = table.chunk_counts[first] * of_layers, passes.take(layer, axis=1)
+            found[column, :, own] = (some @ held).T
             for end, chunk in ((2, first), (4, last)):
                 beside = table.chunk_counts[chunk] * ~of_layers
-                found[end + column, own] = passes[layer] @ beside
+                found[end + column, :, own] = (some @ beside).T
     return dict(zip(Ends._fields, found, strict=True))

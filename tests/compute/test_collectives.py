@@ -16,7 +16,7 @@ from perfmodel.compute.collectives import (
     link_occupancies,
     members_per_domain,
     outermost_level,
-    overlap_compute_tax,
+    overlap_compute_taxes,
     serving_all_reduce_times,
 )
 from perfmodel.compute.network import network_table
@@ -133,7 +133,8 @@ def test_placement_of_groups(h100):
 
 
 def test_overlap_taxes_only_running_collectives(h100):
-    node, mixed, adapters, alone = overlap_compute_tax(h100, [8, 64, 64, 1], [1, 4, 8, 1])
+    (found,) = overlap_compute_taxes([h100], [8, 64, 64, 1], [1, 4, 8, 1])
+    node, mixed, adapters, alone = found
     assert alone == 0.0
     assert 0.0 < adapters < node < 0.3
     assert mixed == node

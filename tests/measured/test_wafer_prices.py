@@ -139,25 +139,27 @@ def made_up(name: str, phase: str, side: int) -> FitRow:
     return FitRow(case, price(case, TRUE).value)
 
 
-ROWS = [
-    made_up(name, phase, side)
-    for name in ("llama-3-8b", "codellama-34b")
-    for phase in (PREFILL, DECODE)
-    for side in (450, 570, 690)
-]
+@pytest.fixture(scope="module")
+def rows() -> list[FitRow]:
+    return [
+        made_up(name, phase, side)
+        for name in ("llama-3-8b", "codellama-34b")
+        for phase in (PREFILL, DECODE)
+        for side in (450, 570, 690)
+    ]
 
 
-def test_a_fit_finds_the_constants_that_made_the_rows() -> None:
-    assert fit_constants(ROWS) == pytest.approx(TRUE, rel=1e-4)
+def test_a_fit_finds_the_constants_that_made_the_rows(rows: list[FitRow]) -> None:
+    assert fit_constants(rows) == pytest.approx(TRUE, rel=1e-4)
 
 
-def test_too_few_rows_fit_nothing() -> None:
-    few = [row for row in ROWS if row.case.phase == PREFILL][:2]
+def test_too_few_rows_fit_nothing(rows: list[FitRow]) -> None:
+    few = [row for row in rows if row.case.phase == PREFILL][:2]
     assert fit_constants(few) == {}
 
 
-def test_every_model_is_judged_by_the_others() -> None:
-    found = list(judgements(ROWS))
+def test_every_model_is_judged_by_the_others(rows: list[FitRow]) -> None:
+    found = list(judgements(rows))
     assert [(one.fitted, one.phase) for one in found] == [
         (origin, phase)
         for origin in ((), ("llama-3-8b", "codellama-34b"), ("llama-3-8b",), ("codellama-34b",))
@@ -173,7 +175,7 @@ def test_every_model_is_judged_by_the_others() -> None:
             assert one.mean > 0.02
 
 
-def test_a_single_model_and_bad_mappings_are_not_judged() -> None:
-    assert list(judgements([row for row in ROWS if row.model == "llama-3-8b"])) == []
-    blind = [replace(row, case=replace(row.case, blind=True)) for row in ROWS]
+def test_a_single_model_and_bad_mappings_are_not_judged(rows: list[FitRow]) -> None:
+    assert list(judgements([row for row in rows if row.model == "llama-3-8b"])) == []
+    blind = [replace(row, case=replace(row.case, blind=True)) for row in rows]
     assert list(judgements(blind)) == []

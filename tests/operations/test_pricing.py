@@ -46,12 +46,12 @@ def test_a_recurrence_takes_the_time_of_its_chain_times_its_count(h100, backward
         for kind in ("gated_delta", "mamba2")
     ]
     for item, kind in zip(
-        price_recurrences(h100, calls, KEYS), ("gated_delta", "mamba2"), strict=True
+        price_recurrences([h100], calls, KEYS), ("gated_delta", "mamba2"), strict=True
     ):
         one = recurrence_times(h100, "bf16", kind=kind, batch=2, length=4096, phase=phase, **shape)
-        assert item.time[0] == pytest.approx(3 * one.time[0], rel=1e-12)
-        assert item.flops[0] == pytest.approx(3 * one.flops[0], rel=1e-12)
-        assert item.traffic[0] == pytest.approx(3 * one.memory_traffic[0], rel=1e-12)
+        assert item.time[0, 0] == pytest.approx(3 * one.time[0], rel=1e-12)
+        assert item.flops[0, 0] == pytest.approx(3 * one.flops[0], rel=1e-12)
+        assert item.traffic[0, 0] == pytest.approx(3 * one.memory_traffic[0], rel=1e-12)
 
 
 @pytest.mark.parametrize(("backward", "phase"), [(False, "forward"), (True, "backward")])
@@ -59,17 +59,17 @@ def test_sparse_attention_and_indexers_take_the_times_of_their_kernels(h100, bac
     lengths = {"batch": 1.0, "query_length": 4096.0, "key_length": 4096.0}
     shape = {"heads": 128.0, "key_value_heads": 1.0, "head_dim_qk": 576.0, "head_dim_v": 512.0}
     call = SparseAttention("x", "forward", **lengths, **shape, selected=2048.0, backward=backward)
-    (found,) = price_sparse_attention(h100, [call], KEYS, MEGATRON)
+    (found,) = price_sparse_attention([h100], [call], KEYS, MEGATRON)
     one = sparse_attention_times(
         h100, "bf16", **lengths, **shape, selected=2048, phase=phase, steady=True
     )
-    assert found.time[0] == pytest.approx(one.time[0], rel=1e-12)
-    assert found.flops[0] == pytest.approx(one.flops[0], rel=1e-12)
+    assert found.time[0, 0] == pytest.approx(one.time[0], rel=1e-12)
+    assert found.flops[0, 0] == pytest.approx(one.flops[0], rel=1e-12)
     shape = {"heads": 64.0, "head_dim": 128.0, "top_k": 2048.0}
     call = Indexer("x", "forward", **lengths, **shape, backward=backward)
-    (found,) = price_indexers(h100, [call], KEYS)
+    (found,) = price_indexers([h100], [call], KEYS)
     one = indexer_times(h100, **lengths, **shape, phase=phase, steady=True)
-    assert found.time[0] == pytest.approx(one.time[0], rel=1e-12)
+    assert found.time[0, 0] == pytest.approx(one.time[0], rel=1e-12)
 
 
 MIXER_ROWS = [
@@ -148,7 +148,7 @@ def test_calls_that_the_best_kernels_do_not_take(width, dropout, backward, slowe
     call = Attention("x", phase, *shape, True, backward=backward)
     of_2025 = {"dropout": dropout, "best_attention_one_width": True}
     turbo, stock = (
-        price_attention(profile, [call], KEYS, framework)[0].time[0]
+        price_attention([profile], [call], KEYS, framework)[0].time[0, 0]
         for framework in (
             load_framework("primus-turbo", dropout=dropout),
             load_framework("primus", **of_2025),
@@ -163,7 +163,7 @@ def test_deterministic_attention_is_declared_by_the_framework(h100, backward, sl
     shape = (4.0, 4096.0, 4096.0, 32.0, 32.0, 128.0, 128.0)
     call = Attention("x", phase, *shape, True, backward=backward)
     free, ordered = (
-        price_attention(h100, [call], KEYS, load_framework("megatron", **changes))[0].time[0]
+        price_attention([h100], [call], KEYS, load_framework("megatron", **changes))[0].time[0, 0]
         for changes in ({}, {"deterministic_attention": True})
     )
     assert ordered == pytest.approx(slower * free, rel=1e-12)

@@ -27,7 +27,7 @@ from perfmodel.operations.operations import (
     Role,
     Stream,
 )
-from perfmodel.operations.uncertainty import CLASSES, kernel_class, relative_width
+from perfmodel.operations.uncertainty import CLASSES, class_widths, kernel_class, relative_width
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
 from perfmodel.sweeps.several import sweep
@@ -129,8 +129,8 @@ def test_an_operation_takes_the_width_of_its_regime(h100, operation, expected):
     told_apart = with_uncertainty(
         h100, lambda key, _: (names.index(key) + 1) / 100 if key in names else 0.0
     )
-    found = relative_width(told_apart, operation, np.ones(1))
-    assert names[round(float(found[0]) * 100) - 1] == expected
+    found = relative_width(class_widths([told_apart]), operation, np.ones((1, 1)))
+    assert names[round(float(found[0, 0]) * 100) - 1] == expected
 
 
 def test_backward_attention_counts_the_products_of_forward(h100):
@@ -141,8 +141,8 @@ def test_backward_attention_counts_the_products_of_forward(h100):
     backward = Attention("core", "backward_input", *sizes, backward=True)
     flops = np.array([0.99e10, 1.01e10])
     for operation, scale in ((forward, 1.0), (backward, 2.5)):
-        found = relative_width(told_apart, operation, scale * flops)
-        np.testing.assert_array_equal(found, [0.0, 0.5])
+        found = relative_width(class_widths([told_apart]), operation, scale * flops[None])
+        np.testing.assert_array_equal(found, [[0.0, 0.5]])
 
 
 @given(quantity=st.floats(0, 1e12), name=st.sampled_from(CLASSES))

@@ -6,6 +6,7 @@ files are damaged here.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import json
@@ -52,7 +53,13 @@ def driver():
 
 FUZZ = driver() if SCRIPT.is_file() else None
 KINDS = list(FUZZ.KINDS) if FUZZ else []
-GOOD = {kind: FUZZ.examples(kind) for kind in KINDS}
+
+
+@functools.cache
+def good(kind):
+    """Small files of a kind that are as they should be."""
+    return FUZZ.examples(kind)
+
 
 # What replaces a number, or stands between two bytes.
 NUMBERS = (b"-1", b"0", b"null", b"nan", b"NaN", b"-Infinity", b"1e999", b"-0.0", b"1.5", b"",
@@ -109,7 +116,7 @@ def check(read, content: bytes) -> str:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "open"])
 def test_the_small_files_are_good(kind, tmp_path):
-    for content in GOOD[kind]:
+    for content in good(kind):
         assert check(FUZZ.handler(kind, tmp_path), content) == ""
 
 
@@ -138,7 +145,7 @@ def test_damaged_files_are_read_or_refused(kind, tmp_path):
             assert_comes_back(kind, found)
 
     @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
-    @given(damaged(GOOD[kind]))
+    @given(damaged(good(kind)))
     def run(content):
         text = check(read, content)
         # A run of several files names the node, not always the file.
@@ -169,7 +176,7 @@ def test_files_that_cannot_be_read_are_named(kind, tmp_path):
         with pytest.raises(FormatError, match=f"cannot read '{path}': "):
             read(path)
     path = tmp_path / "binary.txt"
-    for content in (b"\xff\xfe\x00", b"\x80\xff\x00DATA", GOOD[kind][0] + b"\xff"):
+    for content in (b"\xff\xfe\x00", b"\x80\xff\x00DATA", good(kind)[0] + b"\xff"):
         path.write_bytes(content)
         with pytest.raises(FormatError, match=f"{path}: not UTF-8 text; {TEXTS[kind]} is needed"):
             read(path)
@@ -193,7 +200,7 @@ def test_damaged_files_are_shown_or_refused(kind, tmp_path):
     path = tmp_path / f"file{suffix}"
 
     @settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
-    @given(damaged(GOOD[kind]))
+    @given(damaged(good(kind)))
     def run(content):
         path.write_bytes(content)
         status, output, errors = shown(path)
@@ -284,7 +291,7 @@ PLACES = [
 
 @pytest.mark.parametrize(("kind", "good", "bad", "message"), PLACES)
 def test_the_error_names_the_file_and_the_place(kind, good, bad, message, tmp_path):
-    content = GOOD[kind][0].decode()
+    content = good(kind)[0].decode()
     assert good in content
     text = check(FUZZ.handler(kind, tmp_path), content.replace(good, bad, 1).encode())
     assert f"{tmp_path}/file" in text

@@ -219,7 +219,7 @@ def test_gathers_of_shards_find_no_room_beside_a_context_ring_over_nodes(
     keys = layer_keys([1], context_parallel=context)
     table = part_table(small_dense, keys, h100, framework, 16)
     for index, (part, priced) in enumerate(price_parts(small_dense, keys, h100, framework, 16)):
-        window = pass_times(part, priced, keys, h100, framework)[1]
+        window = pass_times(part, priced, keys, host_times_of(h100, framework), framework)[1]
         busy = adapter_times(priced, keys, 8)
         assert bool(busy.any()) == (shares and part.layer is not None)
         assert table[0, index].forward_window == pytest.approx(max(0.0, (window - busy)[0, 0]))

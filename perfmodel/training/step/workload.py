@@ -29,6 +29,7 @@ from perfmodel.training.layout import stage_layout
 from perfmodel.training.memory import shared_table
 from perfmodel.training.part_table import (
     arrival_gather,
+    host_times_of,
     part_table,
     pass_times,
     price_parts,
@@ -182,12 +183,13 @@ def _parts(
 ) -> list[tuple[Part, ProjectedPart]]:
     """Price the distinct parts of the model."""
     table = part_table(model, keys, hardware, framework, devices, held)[0]
+    times = host_times_of(hardware, framework)
     parts = []
     for row, (part, priced) in zip(
         table, price_parts(model, keys, hardware, framework, devices, held), strict=True
     ):
         items = tuple(_operation(item) for item in priced if _number(item.operation.count) > 0)
-        device, window = pass_times(part, priced, keys, hardware, framework)
+        device, window = pass_times(part, priced, keys, times, framework)
         forward_host, backward_host = map(float, (window - device)[:, 0])
         parts.append(
             (
