@@ -1,4 +1,9 @@
-"""Rows of hardware: profiles, multiplied by values that are swept."""
+"""Hardware as rows and columns: profiles multiplied by swept values, and what one says, by name.
+
+A profile holds, per kernel class and regime, half the width of the band from the 10th to
+the 90th percentile of ln(measured / predicted): ``[calibration.uncertainty]``
+(`perfmodel.operations.uncertainty` says which operation has which).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from perfmodel.base.errors import HardwareError
+from perfmodel.base.precisions import PRECISIONS
+from perfmodel.base.regimes import LIMITS, REGIMES
 from perfmodel.hwprofiles.hardware import Hardware, canonical_path
 from perfmodel.hwprofiles.loader import load_hardware
 
@@ -75,3 +85,71 @@ def hardware_rows(
                 columns[path].append(value)
     any_row = rows[0]
     return rows, {canonical_path(any_row, path): column for path, column in columns.items()}
+
+
+def supported_precisions(hardware: Hardware) -> NDArray[np.bool_]:
+    """Tell for each entry of `PRECISIONS` whether the device has a matrix rate for it."""
+    return ~np.isnan(matrix_rates(hardware))
+
+
+def matrix_rates(hardware: Hardware) -> NDArray[np.float64]:
+    """Rate of each entry of `PRECISIONS` [FLOP/s]; NaN where the device has none."""
+
+    def rate(precision: str) -> float:
+        try:
+            return hardware.device.peak(precision)
+        except HardwareError:
+            return np.nan
+
+    return np.array([rate(precision) for precision in PRECISIONS])
+
+
+def width_table(hardware: Hardware, name: str) -> NDArray[np.float64]:
+    """Relative half-width of a kernel class in each of `perfmodel.base.regimes.REGIMES`."""
+    return np.array([hardware.uncertainty(name, item) for item in REGIMES])
+
+
+def kernel_widths(hardware: Hardware, name: str) -> tuple[float, float, float, float, float]:
+    """Limits and half-widths of a kernel class, as `perfmodel.kernels.step.overlap.width_of`.
+
+    Returns
+    -------
+    tuple of five floats
+        First value of the middle and of the large regime [of `perfmodel.base.regimes.LIMITS`],
+        then the relative half-widths of small, middle and large.
+    """
+    _, middle, large = LIMITS[name]
+    small_width, middle_width, large_width = width_table(hardware, name).tolist()
+    return middle, large, small_width, middle_width, large_width
+
+
+def step_width(hardware: Hardware, experts: bool) -> float:
+    """Relative half-width of what no kernel explains in a whole step.
+
+    Parameters
+    ----------
+    hardware : Hardware
+    experts : bool
+        The model has layers with experts, whose loads and exchanges no table states.
+
+    Returns
+    -------
+    float
+        ``calibration.uncertainty.step_moe`` with experts, else ``calibration.uncertainty.step``
+        (also where the profile has no other); 0 where the profile has none.
+    """
+    if "uncertainty" not in hardware.calibration:
+        return 0.0
+    width = hardware.lookup("uncertainty")
+    step = width("step", 0.0)
+    return width("step_moe", step) if experts else step
+
+
+def memory_width(hardware: Hardware) -> float:
+    """Relative half-width of the band of the peak memory; 0 where the profile has none.
+
+    ``calibration.uncertainty.memory``.
+    """
+    if "uncertainty" not in hardware.calibration:
+        return 0.0
+    return hardware.lookup("uncertainty")("memory", 0.0)

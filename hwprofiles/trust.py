@@ -42,6 +42,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.base.errors import HardwareError
 from perfmodel.base.files import read_toml
 from perfmodel.base.precisions import FORMATS
+from perfmodel.base.provenance import LEVELS
 from perfmodel.hwprofiles.constants import PRIOR, TRANSFERRED, Constant, known, plain
 
 if TYPE_CHECKING:
@@ -285,8 +286,6 @@ def _leaves(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any
 
 
 FILE = Path(__file__).with_name("trust.toml")
-LEVELS = ("calibrated", "transferred", "prior")
-"""Ways to come by a constant, the most trusted first. Results store the position."""
 
 KERNELS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "gemm": ("gemm", ("issue_efficiency", "memory_efficiency", "launch_latency")),

@@ -37,14 +37,13 @@ from perfmodel.model.presets import (
 )
 from perfmodel.report.document import write_report as write_report
 from perfmodel.report.plots.kinds import plot as plot
-from perfmodel.report.timelines.serving import serving_timeline as serving_timeline
-from perfmodel.report.timelines.step import step_timeline as step_timeline
 from perfmodel.serving.enumerate import (
     load_grid as load_grid,
 )
 from perfmodel.serving.enumerate import (
     serving_grid as serving_grid,
 )
+from perfmodel.serving.timeline import serving_timeline as serving_timeline
 from perfmodel.software.framework import load_framework as load_framework
 from perfmodel.store.cost import add_cost as add_cost
 from perfmodel.store.datasets import open_results as open_results
@@ -73,6 +72,8 @@ from perfmodel.sweeps.serving import serve as serve
 from perfmodel.sweeps.several import sweep as sweep
 from perfmodel.sweeps.several import sweep_several as sweep_several
 from perfmodel.sweeps.size import size_deployment as size_deployment
+from perfmodel.training.step.timeline import step_timeline as step_timeline
+from perfmodel.training.step.workload import projected_workload as projected_workload
 from perfmodel.wafer.mappings import wafer_grid as wafer_grid
 from perfmodel.wafer.project import project_wafer as project_wafer
 from perfmodel.workloads.convert.opening import open_traces as open_traces
@@ -83,7 +84,6 @@ from perfmodel.workloads.export.astra_sim import (
     write_astra_export as write_astra_export,
 )
 from perfmodel.workloads.export.chakra import projected_traces as projected_traces
-from perfmodel.workloads.export.workload import projected_workload as projected_workload
 from perfmodel.workloads.formats.chakra.files import write_traces as write_traces
 from perfmodel.workloads.simulation.hardware_costs import HardwareCosts as HardwareCosts
 from perfmodel.workloads.simulation.run import simulate as simulate

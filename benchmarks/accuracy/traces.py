@@ -35,9 +35,10 @@ from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.strategy.grid import VALID, StrategyGrid
 from perfmodel.strategy.rules import STATUS_REASONS
 from perfmodel.sweeps.several import sweep
-from perfmodel.workloads.export.chakra import projected_traces, rank_groups
-from perfmodel.workloads.export.types import ProjectedOperation, ProjectedWorkload
-from perfmodel.workloads.export.workload import projected_workload
+from perfmodel.training.step.groups import rank_groups
+from perfmodel.training.step.types import ProjectedOperation, ProjectedWorkload
+from perfmodel.training.step.workload import projected_workload
+from perfmodel.workloads.export.chakra import projected_traces
 from perfmodel.workloads.simulation.hardware_costs import HardwareCosts
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, SEND, TraceSet

@@ -31,9 +31,9 @@ from accuracy.families import compared, near_best
 
 from perfmodel.base.errors import PerfModelError
 from perfmodel.hwprofiles import load_hardware
+from perfmodel.hwprofiles.rows import step_width
 from perfmodel.measured.compare import compare_file
 from perfmodel.measured.rows import ComparedRow
-from perfmodel.operations.uncertainty import step_width
 
 GOAL = 0.8
 BY = ("architecture", "hardware", "family", "scale")

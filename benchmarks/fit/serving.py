@@ -26,6 +26,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.axes import columns_from_rows
+from perfmodel.base.served_fields import LOAD_FIELD_BY_NAME
 from perfmodel.kernels.plain import plain
 from perfmodel.kernels.serving import steady
 from perfmodel.kernels.serving.tables import OTHER, ROWS, Deployments, Loads, PassTables
@@ -40,8 +42,6 @@ from perfmodel.serving.memory import deployment_memory
 from perfmodel.serving.pass_table import MIXER_LAUNCHES, pass_tables
 from perfmodel.serving.project import deployment_columns
 from perfmodel.software.engine import Engine
-from perfmodel.strategy.grid import columns_from_rows
-from perfmodel.strategy.served_fields import LOAD_FIELD_BY_NAME
 
 LIMITS = {
     "operation_time": (1e-5, 1.5e-4),

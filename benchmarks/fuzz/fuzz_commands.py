@@ -171,8 +171,8 @@ def sensible(option: str) -> tuple[str, ...]:
     """Return values that could be right for an option, such as those of its type."""
     import click
 
+    from perfmodel.base.strategy_fields import FIELDS
     from perfmodel.cli.main import cli
-    from perfmodel.strategy.fields import FIELDS
 
     fields = {f"--{spec.option}": spec for spec in FIELDS}
     if option in fields and fields[option].choices:

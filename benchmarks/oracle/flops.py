@@ -193,7 +193,7 @@ def compared(model: Any, config: Any, sequence_length: int) -> dict[str, Any]:
     NoOracleError
         torch has no count.
     """
-    from perfmodel.operations.flops import model_flops_per_token
+    from perfmodel.training.flops import model_flops_per_token
 
     torch = counted(config, sequence_length)
     full = without_windows(model)

@@ -242,10 +242,10 @@ def _storage(value: Any) -> int:
 
 def modelled_bytes(model: Any, layer: Any, sequence_length: int, eager: bool = False) -> float:
     """Return the activation bytes of a layer as perfmodel has them, on one device."""
+    from perfmodel.base.axes import columns_from_rows
     from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys
     from perfmodel.operations.parts import Part
     from perfmodel.software.framework import load_framework
-    from perfmodel.strategy.grid import columns_from_rows
     from perfmodel.training.memory import part_memory
 
     columns = columns_from_rows([{"sequence_length": sequence_length}])

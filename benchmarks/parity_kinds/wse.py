@@ -23,8 +23,8 @@ from parity_kinds.wse_cores import core_groups
 
 from perfmodel.base.errors import DataError, FormatError, PerfModelError
 from perfmodel.base.files import read_json, read_unpacked
+from perfmodel.base.routing import read_counts
 from perfmodel.model.config import read_config
-from perfmodel.model.routing import read_counts
 from perfmodel.model.spec import ModelSpec
 from perfmodel.wafer.generator_files import format_node_graph, format_node_table, read_systems
 from perfmodel.wafer.routing import RoutedTokens

@@ -33,8 +33,8 @@ UNIT = "nodes/s"
 def projected(micro_batches: int = 64) -> Trace:
     """Return what one rank of a pipeline does in a training step, operation by operation."""
     from perfmodel.strategy.enumerate import strategies_from_rows
+    from perfmodel.training.step.workload import projected_workload
     from perfmodel.workloads.export.chakra import projected_traces
-    from perfmodel.workloads.export.workload import projected_workload
 
     row = {
         "tensor_parallel": 8,

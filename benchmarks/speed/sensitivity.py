@@ -21,7 +21,7 @@ from perfmodel import load_framework, load_hardware, load_model
 from perfmodel.analysis.case import TrainingCase
 from perfmodel.analysis.parameters import KINDS
 from perfmodel.analysis.sensitivity import USUAL, sensitivity_table
-from perfmodel.strategy.single import one_strategy
+from perfmodel.analysis.single import one_strategy
 
 ASKED = {"hardware": ("hardware",), "usual": USUAL, "all": KINDS}
 RUN = {

@@ -14,11 +14,11 @@ from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import heading, print_json, say, table
 
 if TYPE_CHECKING:
+    from perfmodel.base.facts import When
     from perfmodel.base.fields import Field
     from perfmodel.hwprofiles import Hardware
     from perfmodel.hwprofiles.mesh import MeshHardware
     from perfmodel.software.engine import Engine
-    from perfmodel.software.facts import When
     from perfmodel.software.framework import Framework
 
 

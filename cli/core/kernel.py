@@ -98,8 +98,9 @@ def show_grid(
 ) -> None:
     """Write a grid where a file is named, and print it."""
     from perfmodel.store.files import save_results, stored_size
+    from perfmodel.store.results import TRUST, trust_by_hardware
     from perfmodel.sweeps.grid_dataset import SCHEMA_VERSION, kernel_rows
-    from perfmodel.sweeps.trust import TRUST, trust_by_hardware, uncalibrated
+    from perfmodel.sweeps.trust import uncalibrated
 
     if output is not None:
         save_results(grid, output)

@@ -10,6 +10,7 @@ import click
 
 from perfmodel.base.errors import DataError
 from perfmodel.base.fields import refuse_unused
+from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.base.version import __version__
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import load_rows, load_software, of_hardware
@@ -30,7 +31,6 @@ from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import print_json, remark
 from perfmodel.kernels.variables import RATE
 from perfmodel.launch import MODULES
-from perfmodel.strategy.fields import FIELDS
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -199,9 +199,9 @@ def _stated(
     ctx: click.Context, problem: Mapping[str, Any], preset: str
 ) -> tuple[Launch, list[str]]:
     """Return the strategy that the options name, and lines that say which it is."""
+    from perfmodel.analysis.single import one_strategy
     from perfmodel.launch.describe import Launch
     from perfmodel.launch.software import filled_nodes
-    from perfmodel.strategy.single import one_strategy
 
     for param in ctx.command.params:
         if param.name in NEEDED and problem[param.name] is None:

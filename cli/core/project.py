@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.cli.group import EXIT_NOTHING_FITS
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.costs import cost_options, print_cost
@@ -34,7 +35,6 @@ from perfmodel.cli.shared.printing import (
     say,
     strategy_label,
 )
-from perfmodel.strategy.fields import FIELDS
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -96,8 +96,8 @@ def load_problem(
     stated: Mapping[str, Any],
 ) -> tuple[ModelSpec, StrategyGrid, Hardware, Framework]:
     """Load and check what the values of `strategy_options` name, cheapest first."""
+    from perfmodel.analysis.single import one_strategy
     from perfmodel.base.units import format_si
-    from perfmodel.strategy.single import one_strategy
 
     spec = stated_model(stated["model"], stated["reading"])
     say_remarks([spec])
@@ -178,8 +178,9 @@ def print_projection(found: Projected) -> None:
 
 def print_title(found: Projected) -> None:
     """Print what is projected."""
+    from perfmodel.base.provenance import LEVELS
     from perfmodel.base.units import counted
-    from perfmodel.hwprofiles.trust import KERNELS, LEVELS
+    from perfmodel.hwprofiles.trust import KERNELS
     from perfmodel.sweeps.trust import trust_words
 
     row, hardware = found.row, found.hardware

@@ -10,6 +10,7 @@ import click
 
 from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.base.files import user_path
+from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.cli.core.diff_sides import (
     GIVEN,
     SidesCommand,
@@ -29,7 +30,6 @@ from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import progress, remark
 from perfmodel.cli.shared.types import Context, Names, Parameter
 from perfmodel.kernels.variables import RATE
-from perfmodel.strategy.fields import FIELDS
 
 if TYPE_CHECKING:
     from perfmodel.analysis.case import Case

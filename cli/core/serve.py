@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfmodel.base.errors import StrategyError
+from perfmodel.base.served_fields import LOAD_FIELD_BY_NAME
 from perfmodel.base.wings import wing_module
 from perfmodel.cli.core import serve_options as served
 from perfmodel.cli.core.serve_options import ASSUMED, Question, deployment_axes, load_axes
@@ -21,7 +22,6 @@ from perfmodel.cli.shared.models import say_remarks, served_model_option
 from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import detail, progress, remark
 from perfmodel.cli.shared.workers import check_one, chosen_workers, worker_options
-from perfmodel.strategy.served_fields import LOAD_FIELD_BY_NAME
 
 if TYPE_CHECKING:
     from perfmodel.sweeps.workers import Workers
@@ -259,7 +259,7 @@ def _table(question: Question, costs: Mapping[str, Any], workers: Workers | None
 
 def _write_passes(question: Question, path: str) -> None:
     """Write the passes of the one operating point that was asked for."""
-    timelines = wing_module("perfmodel.report.timelines.serving")
+    timelines = wing_module("perfmodel.serving.timeline")
     write_tracks = wing_module("perfmodel.cli.report.timeline").write_tracks
     if question.is_phase:
         raise click.UsageError("--timeline needs a sequence of passes; --phase runs one alone")

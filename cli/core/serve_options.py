@@ -13,6 +13,14 @@ from click.shell_completion import CompletionItem
 
 from perfmodel.base.errors import did_you_mean
 from perfmodel.base.precisions import ACTIVATION_FORMATS, AS_STATED, WEIGHT_FORMATS
+from perfmodel.base.served_fields import (
+    DEGREES,
+    DEPLOYMENT_FIELD_BY_NAME,
+    DEPLOYMENT_FIELDS,
+    ENGINE_LIMITS,
+    LOAD_FIELDS,
+)
+from perfmodel.base.strategy_fields import StrategyField
 from perfmodel.cli.shared.inputs import DEFAULT_ENGINE
 from perfmodel.cli.shared.options import Function, both_names, options_of, stack
 from perfmodel.cli.shared.types import (
@@ -26,14 +34,6 @@ from perfmodel.cli.shared.types import (
     parse_range,
 )
 from perfmodel.software.engine import ENGINES
-from perfmodel.strategy.fields import StrategyField
-from perfmodel.strategy.served_fields import (
-    DEGREES,
-    DEPLOYMENT_FIELD_BY_NAME,
-    DEPLOYMENT_FIELDS,
-    ENGINE_LIMITS,
-    LOAD_FIELDS,
-)
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

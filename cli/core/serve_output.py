@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from perfmodel.base.served_fields import DEPLOYMENT_FIELD_BY_NAME, is_closed_loop
 from perfmodel.cli.core.serve_options import Question
 from perfmodel.cli.shared.costs import costs_header, print_costs
 from perfmodel.cli.shared.inputs import assumed_text, written
@@ -27,7 +28,6 @@ from perfmodel.cli.shared.serving_tables import (
     print_throughput,
 )
 from perfmodel.cli.shared.serving_tables import written as cell
-from perfmodel.strategy.served_fields import DEPLOYMENT_FIELD_BY_NAME, is_closed_loop
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
@@ -272,7 +272,7 @@ def point_options(
     settings, reading : mapping
         Values of ``--set``, and how the model is read.
     """
-    from perfmodel.strategy.served_fields import DEPLOYMENT_FIELDS, ENGINE_LIMITS, LOAD_FIELDS
+    from perfmodel.base.served_fields import DEPLOYMENT_FIELDS, ENGINE_LIMITS, LOAD_FIELDS
 
     engine = next(item for item in engines if item.name == row["engine"])
     own = {name: getattr(engine, name) for name in ENGINE_LIMITS}

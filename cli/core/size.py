@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from perfmodel.base.served_fields import LOAD_FIELD_BY_NAME
 from perfmodel.cli.core import serve_options as served
 from perfmodel.cli.core.serve_output import point_options
 from perfmodel.cli.shared import options
@@ -15,7 +16,6 @@ from perfmodel.cli.shared.models import reading_document, say_remarks, served_mo
 from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import heading, print_json, remark
 from perfmodel.cli.shared.serving_tables import print_points
-from perfmodel.strategy.served_fields import LOAD_FIELD_BY_NAME
 
 LIMITS, ASKED = "Limits", "Load"
 NAMED = ("ttft", "ttft_p95", "ttft_p99", "tpot", "tpot_p95", "tpot_p99")

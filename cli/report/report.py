@@ -96,10 +96,10 @@ def ui_command(
       perfmodel ui
       perfmodel ui --model ./config.json --port 9000 --no-browser
     """
+    from perfmodel.cli.report.server.question import Offer
+    from perfmodel.cli.report.server.run import run_page
     from perfmodel.hwprofiles import load_hardware
     from perfmodel.model.presets import load_model
-    from perfmodel.report.server.question import Offer
-    from perfmodel.report.server.run import run_page
 
     for name in model:
         load_model(name)  # refused here, not on the page

@@ -10,6 +10,7 @@ import click
 
 from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.base.fields import refuse_unused
+from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.cli.core.diff_sides import file_of
 from perfmodel.cli.core.project import projected, strategy_options, warn_if_too_large
 from perfmodel.cli.group import Command
@@ -25,15 +26,14 @@ from perfmodel.cli.shared.printing import heading, percent, print_json, remark, 
 from perfmodel.kernels.serving.variables import TIME_COMPONENTS as PASS_COMPONENTS
 from perfmodel.kernels.serving.variables import VARIABLES as SERVED
 from perfmodel.kernels.variables import RATE, TIME_COMPONENTS
-from perfmodel.strategy.fields import FIELDS
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
     from perfmodel.model.spec import ModelSpec
-    from perfmodel.report.timelines.serving import ServingTimeline
-    from perfmodel.report.timelines.step import StepTimeline
+    from perfmodel.serving.timeline import ServingTimeline
     from perfmodel.software.framework import Framework
     from perfmodel.strategy.grid import StrategyGrid
+    from perfmodel.training.step.timeline import StepTimeline
 
 VIEWER = "https://ui.perfetto.dev"
 COMPUTE = ("forward_time", "backward_time", "recompute_time")
@@ -167,7 +167,7 @@ def print_served(found: ServingTimeline) -> None:
 
 
 TOLD = {"none": "passes", "layers": "layers", "all": "operations"}
-"""Values of --operations, and depths of `perfmodel.report.timelines.step.step_timeline`."""
+"""Values of --operations, and depths of `perfmodel.training.step.timeline.step_timeline`."""
 NEEDED = ("model", "hardware", "devices", "global_batch_size", "sequence_length")
 STATED = (*READING, *NEEDED, "settings", "framework", *(spec.name for spec in FIELDS))
 OF_STEP = ("stages", "operations", "pipeline")
@@ -301,7 +301,7 @@ def _show_step(
     as_json: bool,
 ) -> None:
     """Show one training step, or its pipeline."""
-    from perfmodel.report.timelines.step import step_timeline
+    from perfmodel.training.step.timeline import step_timeline
 
     model, grid, device, software = problem
     stages, depth, pipeline = step
@@ -354,7 +354,7 @@ def _recalled_passes(
 ) -> ServingTimeline:
     """Run an operating point of stored results pass by pass."""
     from perfmodel.analysis.recalled import recalled_point
-    from perfmodel.report.timelines.serving import serving_timeline
+    from perfmodel.serving.timeline import serving_timeline
 
     point = recalled_point(attributes, row, file)
     if point.method not in ("closed", "recursion"):

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import click
 from click.shell_completion import CompletionItem
 
+from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.cli.shared.types import SOFTWARE
-from perfmodel.strategy.fields import FIELDS
 
 MESH_COMMANDS = ("show", "wafer")  # that take meshes of cores
 
@@ -114,9 +114,9 @@ def complete_variables(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Complete the last name of a comma-separated list of variables."""
+    from perfmodel.base.served_fields import DEPLOYMENT_FIELDS, LOAD_FIELDS
     from perfmodel.kernels.serving import variables as serving_variables
     from perfmodel.kernels.variables import COSTS, VARIABLES
-    from perfmodel.strategy.served_fields import DEPLOYMENT_FIELDS, LOAD_FIELDS
 
     known = {**serving_variables.VARIABLES, **serving_variables.COSTS, **VARIABLES, **COSTS}
     names = {name: variable.long_name for name, variable in known.items()}

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from perfmodel.base.errors import StrategyError
+from perfmodel.base.strategy_fields import SOFTWARE_DEFAULTS
 from perfmodel.cli.shared.printing import detail, remark
 from perfmodel.cli.shared.types import SOFTWARE
-from perfmodel.strategy.fields import SOFTWARE_DEFAULTS
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -192,8 +192,8 @@ def assumed(
     tried : sequence of str
         Fields of which every sensible value is tried where none is named.
     """
-    from perfmodel.strategy.fields import FIELD_BY_NAME
-    from perfmodel.strategy.grid import decode
+    from perfmodel.base.axes import decode
+    from perfmodel.base.strategy_fields import FIELD_BY_NAME
 
     found: dict[str, Any] = {} if framework else {"framework": DEFAULT_FRAMEWORK}
     for name, degree in ASSUMED.items():

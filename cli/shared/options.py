@@ -31,6 +31,7 @@ import click
 from perfmodel.base.errors import FormatError, did_you_mean
 from perfmodel.base.fields import Field
 from perfmodel.base.files import read_toml, user_path
+from perfmodel.base.strategy_fields import FIELDS, StrategyField
 from perfmodel.cli.group import Command, Option
 from perfmodel.cli.group import verbosity_options as verbosity_options
 from perfmodel.cli.shared import completions
@@ -51,7 +52,6 @@ from perfmodel.cli.shared.types import (
     parse_swept,
 )
 from perfmodel.software.framework import framework_names
-from perfmodel.strategy.fields import FIELDS, StrategyField
 
 
 def read_config_file(ctx: click.Context, param: click.Parameter, value: str | None) -> None:

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from perfmodel.base.strategy_fields import FIELD_BY_NAME, FIELDS, SOFTWARE_DEFAULTS
 from perfmodel.cli.group import Settings
-from perfmodel.strategy.fields import FIELD_BY_NAME, FIELDS, SOFTWARE_DEFAULTS
 
 if TYPE_CHECKING:
     from perfmodel.kernels.work import Choice
@@ -333,7 +333,7 @@ def command_line(
     """Return the options that name one strategy, for a command to try next."""
     import shlex
 
-    from perfmodel.strategy.single import usual
+    from perfmodel.analysis.single import usual
 
     parts = ["--model", model, "--hardware", hardware, "--devices", str(devices)]
     parts += ["--seq-len", str(row["sequence_length"])]

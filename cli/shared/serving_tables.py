@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from perfmodel.base.served_fields import DEPLOYMENT_FIELDS, ENGINE_LIMITS, LOAD_FIELDS
 from perfmodel.cli.shared.printing import heading, percent, say, share, table
 from perfmodel.cli.shared.tables import (
     Shown,
@@ -26,7 +27,6 @@ from perfmodel.kernels.serving.variables import (
     VARIABLES,
 )
 from perfmodel.kernels.variables import RATE
-from perfmodel.strategy.served_fields import DEPLOYMENT_FIELDS, ENGINE_LIMITS, LOAD_FIELDS
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from perfmodel.base.errors import HardwareError, StrategyError
+from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import load_rows, load_several_software, of_hardware
 from perfmodel.cli.shared.models import models_option, say_remarks
-from perfmodel.strategy.fields import FIELDS
 
 
 def nothing_possible(asked: Mapping[str, Any], rejected: Mapping[str, int]) -> StrategyError:
@@ -22,8 +22,8 @@ def nothing_possible(asked: Mapping[str, Any], rejected: Mapping[str, int]) -> S
     rejected : mapping of str to int
         Impossible strategies by the name of the rule that they break.
     """
+    from perfmodel.analysis.single import DEGREES
     from perfmodel.strategy.enumerate import describe_rejected, possible_instead
-    from perfmodel.strategy.single import DEGREES
 
     devices, axes = max(asked["devices"]), asked["axes"]
     if axes.get("data_parallel") is None or set(rejected) - {"devices_mismatch"}:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from perfmodel.base.strategy_fields import FIELDS, OFFLOAD, OFFLOAD_TO
 from perfmodel.cli.shared.printing import heading, percent, say, share, strategy_label, table
 from perfmodel.kernels.variables import (
     COSTS,
@@ -18,7 +19,6 @@ from perfmodel.kernels.variables import (
     VARIABLES,
     Variable,
 )
-from perfmodel.strategy.fields import FIELDS, OFFLOAD, OFFLOAD_TO
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table

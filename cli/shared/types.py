@@ -17,8 +17,8 @@ from click.shell_completion import CompletionItem
 
 from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.base.files import user_path
+from perfmodel.base.strategy_fields import StrategyField
 from perfmodel.base.units import parse_size
-from perfmodel.strategy.fields import StrategyField
 
 Scalar = float | str | bool
 SOFTWARE = "software."

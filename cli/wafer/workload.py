@@ -107,6 +107,7 @@ def _write_true(
     folder: str, spec: ModelSpec, phase: str, problem: Mapping[str, Any]
 ) -> dict[str, float]:
     """Write the true node level of a phase; return totals."""
+    from perfmodel.cli.wafer.node_traces import write_node_traces
     from perfmodel.wafer.export import write_nodes
     from perfmodel.wafer.nodes.rows import QUANTITIES
     from perfmodel.wafer.nodes.workload import DRAWN_TOKENS
@@ -139,10 +140,13 @@ def _write_true(
             nodes=chosen_nodes(problem["nodes"], system.nodes),
             graph=problem["graph"],
         )
+        files = list(written.files)
+        if problem["graph"]:
+            files += write_node_traces(folder, setting, written)
     if problem["save_routing"] is not None and routing is not None:
         write_routing(problem["save_routing"], setting, routing, steps)
     tell_routing(problem, system)
-    remark(f"wrote {', '.join(sorted({str(one.parent) for one in written.files}))}")
+    remark(f"wrote {', '.join(sorted({str(one.parent) for one in files}))}")
     totals = {name: float(written.table[name].values.sum()) for name in QUANTITIES}
     totals["footprint"] /= len(steps)
     sizes = {"operations": float(written.table.sizes["operation"]), "steps": float(len(steps))}

@@ -28,7 +28,7 @@ from perfmodel.cli.workloads.workload_traces import (
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.workloads.export.types import ProjectedWorkload
+    from perfmodel.training.step.types import ProjectedWorkload
     from perfmodel.workloads.formats.aiob import AiobFile
     from perfmodel.workloads.twins.aicb.arguments import AicbArguments
 
@@ -205,11 +205,11 @@ def _corrected(
     arguments: AicbArguments, hardware: str | None, query_groups: int | None
 ) -> tuple[str, str]:
     """Return text and name of the corrected dialect's file."""
+    from perfmodel.cli.workloads.aicb_translation import model_of, strategy_of
+    from perfmodel.training.step.workload import projected_workload
     from perfmodel.workloads.export.text import corrected_workload
-    from perfmodel.workloads.export.workload import projected_workload
     from perfmodel.workloads.formats.aicb_text import format_aicb_text
     from perfmodel.workloads.twins.aicb.arguments import file_name
-    from perfmodel.workloads.twins.aicb.translation import model_of, strategy_of
 
     if hardware is None:
         raise StrategyError("--compat corrected needs --hardware NAME, whose times it predicts")
@@ -405,7 +405,7 @@ def projected_aicb_command(compat: str, stage: int | None, output: str, **proble
 
 def projected(problem: Mapping[str, Any]) -> tuple[ProjectedWorkload, Hardware]:
     """Return the operations of the projection that the options describe, and its hardware."""
-    from perfmodel.workloads.export.workload import projected_workload
+    from perfmodel.training.step.workload import projected_workload
 
     model, grid, hardware, software = load_problem(problem)
     with activity("projecting"):

@@ -77,7 +77,7 @@ FACTS = np.dtype(
 )
 
 
-# What a library of collectives carries; `perfmodel.software.library.CollectiveLibrary` says
+# What a library of collectives carries; `perfmodel.compute.library.CollectiveLibrary` says
 # what each is. Protocols in the order low latency, low latency 128, simple.
 LIBRARY = np.dtype(
     [

@@ -1,7 +1,7 @@
 """Which algorithm and protocol a library takes: NCCL's own table of beliefs.
 
 NCCL compares ``latency + size / bandwidth`` of its algorithms and protocols, with
-constants that it carries (`perfmodel/software/libraries/nccl.toml`). Its beliefs are not
+constants that it carries (`perfmodel/compute/libraries/nccl.toml`). Its beliefs are not
 always what is fastest: the times jump where it changes its mind, which is what measured
 curves show.
 

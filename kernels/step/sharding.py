@@ -2,7 +2,7 @@
 
 The rule stands here once: the closing pass prices it (`kernels.step.data_parallel`), memory
 and optimizer count with it, exports write its collectives down
-(`perfmodel.workloads.export.data_parallel`).
+(`perfmodel.training.step.data_parallel`).
 
 Stages of ZeRO (Rajbhandari et al. 2020, "ZeRO: memory optimizations toward training trillion
 parameter models", section 5): 1 shards the optimizer state, 2 the gradients as well, 3 the

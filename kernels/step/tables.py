@@ -92,7 +92,7 @@ ResultRows = row_numbers("ResultRows", STEP_VARIABLES)
 ROW = ResultRows(*range(len(STEP_VARIABLES)))
 """Which row of the result holds a variable, all in SI units."""
 
-# Codes of places where state waits (`perfmodel.strategy.fields`).
+# Codes of places where state waits (`perfmodel.base.strategy_fields`).
 HOST, NVME, STAGE_PLACE = 0, 1, 2
 
 # What a pipeline schedule is to the closing pass: bits of ``schedule`` of `STRATEGY`.

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from perfmodel.base.errors import DataError, PerfModelError, StrategyError, did_you_mean
+from perfmodel.base.served_fields import DEPLOYMENT_FIELD_BY_NAME, LOAD_FIELD_BY_NAME
+from perfmodel.base.strategy_fields import FIELD_BY_NAME, StrategyField
 from perfmodel.base.table import Table
 from perfmodel.kernels.serving import variables as serving_variables
 from perfmodel.kernels.variables import COSTS, STEP_VARIABLES, VARIABLES, Variable
 from perfmodel.store.results import LARGER_IS_BETTER
 from perfmodel.store.subject import SERVING, TRAINING, Subject
-from perfmodel.strategy.fields import FIELD_BY_NAME, StrategyField
-from perfmodel.strategy.served_fields import DEPLOYMENT_FIELD_BY_NAME, LOAD_FIELD_BY_NAME
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -334,13 +334,14 @@ class TrainingCase(Case):
         return load_framework(self.software, **facts)
 
     def _with_fields(self, change: Change) -> TrainingCase:
-        from perfmodel.strategy.grid import VALID, StrategyGrid, axis_values
+        from perfmodel.base.axes import axis_values
+        from perfmodel.strategy.grid import VALID, StrategyGrid
         from perfmodel.strategy.rules import RULES, STATUS_REASONS, TABLE_RULES, strategy_status
 
         grid = self.choices
         columns = dict(grid.columns)
         for name, value in change.items():
-            columns[name] = np.repeat(axis_values(name, value), len(grid))
+            columns[name] = np.repeat(axis_values(name, value, FIELD_BY_NAME), len(grid))
         rules = RULES if grid.table is None else TABLE_RULES
         status = strategy_status(columns, self.model, grid.devices, rules)
         changed = StrategyGrid(grid.devices, columns, status, grid.table).take(status == VALID)

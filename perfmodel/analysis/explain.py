@@ -32,7 +32,7 @@ from perfmodel.serving.grid import DeploymentGrid, LoadGrid
 from perfmodel.serving.pass_operations import Pass, PassOperation, pass_operations
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.grid import StrategyGrid, batches_of
-from perfmodel.strategy.single import check_one_strategy
+from perfmodel.strategy.rules import check_one_strategy
 from perfmodel.training.part_table import price_parts
 from perfmodel.training.project import framework_of_run, project_grid
 from perfmodel.training.schedule import held_parts, recomputed_of, stage_compositions

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
+from perfmodel.base.errors import PerfModelError
+from perfmodel.base.units import format_si
 from perfmodel.model.layers import describe_layer, layer_parameters
+from perfmodel.model.presets import model_from_record
 from perfmodel.model.spec import ModelSpec
 from perfmodel.model.state import sequence_state
-from perfmodel.operations.flops import adapter_parameters, model_flops_per_token
+from perfmodel.training.flops import adapter_parameters, model_flops_per_token
 
 
 def model_facts(model: ModelSpec, seq_len: int) -> dict[str, Any]:
@@ -104,3 +108,19 @@ def _adapters(model: ModelSpec) -> dict[str, int] | None:
     if model.adapters is None:
         return None
     return {"parameters": adapter_parameters(model), "rank": model.adapters.rank}
+
+
+def recorded_facts(model: Mapping[str, Any]) -> list[list[str]]:
+    """Return what is worth knowing of one model that results state; nothing of several."""
+    try:
+        spec = model_from_record(model)
+        parameters = format_si(spec.parameter_count(), "", 4)
+        return [
+            ["layers", f"{len(spec.layers):,}"],
+            ["hidden size", f"{spec.hidden_size:,}"],
+            ["vocabulary", f"{spec.vocab_size:,}"],
+            ["parameters", parameters],
+            ["model from", spec.source or "not stated"],
+        ]
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError, PerfModelError):
+        return []

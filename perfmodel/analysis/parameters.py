@@ -10,8 +10,8 @@ from typing import Any
 from perfmodel.analysis.case import SOFTWARE, Case, TrainingCase
 from perfmodel.base.errors import DataError, PerfModelError, did_you_mean
 from perfmodel.base.fields import Field, facts_of
+from perfmodel.base.strategy_fields import StrategyField
 from perfmodel.hwprofiles.hardware import canonical_path, get_value, known_paths, unit_of
-from perfmodel.strategy.fields import StrategyField
 
 KINDS = ("hardware", "constant", "software", "strategy")
 """What a parameter belongs to: vendor facts, fitted constants, facts of the software, choices."""

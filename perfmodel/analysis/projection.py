@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.analysis.explain import OperationCost, operation_costs
+from perfmodel.analysis.single import one_strategy
 from perfmodel.base.units import facts_html, format_gib, format_range, format_si, format_time
 from perfmodel.kernels.variables import MEMORY_COMPONENTS, TIME_COMPONENTS, VARIABLES
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.store.cost import add_cost, assumptions
 from perfmodel.store.results import rows
-from perfmodel.strategy.single import one_strategy
 from perfmodel.sweeps.sweep import sweep_table
 
 if TYPE_CHECKING:
@@ -114,8 +114,8 @@ def project(
         projection then has its costs, and under ``cost`` what was assumed.
     **strategy
         Any other field of a strategy, such as ``tensor_parallel=8``; what is left out is as runs
-        of the framework usually have it (`perfmodel.strategy.fields.SOFTWARE_DEFAULTS`), or has
-        its default, and ``data_parallel`` is what the other degrees leave over.
+        of the framework usually have it (`perfmodel.base.strategy_fields.SOFTWARE_DEFAULTS`), or
+        has its default, and ``data_parallel`` is what the other degrees leave over.
 
     Returns
     -------

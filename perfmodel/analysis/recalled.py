@@ -14,25 +14,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.analysis.case import Case, ServingCase, TrainingCase
-from perfmodel.base.errors import DataError
+from perfmodel.base.errors import DataError, PerfModelError
 from perfmodel.base.pipelines import TABLE
 from perfmodel.base.provenance import record_of
+from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.base.table import Column, Table
 from perfmodel.model.presets import model_from_record
 from perfmodel.store.cost import assumptions
 from perfmodel.store.subject import SERVING, TRAINING, subject_of
-from perfmodel.strategy.fields import FIELDS
 from perfmodel.strategy.grid import VALID
 from perfmodel.strategy.rules import STATUS_REASONS
 
 if TYPE_CHECKING:
+    from perfmodel.base.routing import Routing
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.model.routing import Routing
     from perfmodel.model.spec import ModelSpec
     from perfmodel.serving.grid import DeploymentGrid, LoadGrid
     from perfmodel.software.engine import Engine
     from perfmodel.software.framework import Framework
     from perfmodel.strategy.grid import StrategyGrid
+
+
+def impossible_reasons() -> dict[str, str]:
+    """Return why a strategy or a deployment is impossible, by the name of its status."""
+    from perfmodel.serving import grid as serving_rules
+    from perfmodel.strategy import rules as training_rules
+
+    return {
+        rules.STATUS_NAMES[code]: text
+        for rules in (training_rules, serving_rules)
+        for code, text in rules.STATUS_REASONS.items()
+    }
 
 
 class RecalledStrategy(NamedTuple):
@@ -112,12 +124,12 @@ def _recalled_points(
     file: str,
 ) -> RecalledPoint:
     """Return what a point was projected of, with some deployments by its engine."""
+    from perfmodel.base.axes import columns_from_rows
+    from perfmodel.base.routing import Routing
+    from perfmodel.base.served_fields import DEPLOYMENT_FIELD_BY_NAME, LOAD_FIELD_BY_NAME
     from perfmodel.hwprofiles.hardware import hardware_from_dict
-    from perfmodel.model.routing import Routing
     from perfmodel.serving.enumerate import deployments_from_rows
     from perfmodel.serving.grid import LoadGrid
-    from perfmodel.strategy.grid import columns_from_rows
-    from perfmodel.strategy.served_fields import DEPLOYMENT_FIELD_BY_NAME, LOAD_FIELD_BY_NAME
 
     try:
         found = json.loads(attributes["provenance"])
@@ -151,6 +163,43 @@ def _named(file: str) -> str:
 
 def _not_told(file: str, what: str, error: Exception) -> DataError:
     return DataError(f"{_named(file)} not say what was {what} ({error}); results written as .nc do")
+
+
+def peaks_of(hardware: Hardware) -> tuple[float, Mapping[str, float]]:
+    """Return the bandwidth of the memory [B/s] and the matrix rates [FLOP/s] of a device."""
+    return hardware.device.memory.bandwidth, hardware.device.peak_flops
+
+
+def recorded_peaks(profile: Mapping[str, Any]) -> tuple[float, Mapping[str, float]]:
+    """Return `peaks_of` hardware that results state."""
+    from perfmodel.hwprofiles import hardware_from_dict
+
+    return peaks_of(hardware_from_dict(profile))
+
+
+def recorded_trust(profile: Mapping[str, Any], levels: Mapping[str, str]) -> list[list[str]]:
+    """Return class of kernels, level of trust and band of the constants that results state.
+
+    Parameters
+    ----------
+    profile : mapping
+        Hardware; whatever it is.
+    levels : mapping of str to str
+        Levels that the table has, by class: they hold before those of the profile.
+    """
+    from perfmodel.hwprofiles.hardware import hardware_from_dict
+    from perfmodel.hwprofiles.trust import KERNELS
+
+    trust = []
+    try:
+        hardware = hardware_from_dict(dict(profile))
+        for kernel in KERNELS:
+            band = hardware.borrowed_band(kernel)
+            level = levels.get(kernel) or hardware.trust(kernel)
+            trust.append([kernel.replace("_", " "), level, f"±{band:.0%}" if band else ""])
+    except (KeyError, RecursionError, TypeError, ValueError, PerfModelError):
+        trust = [[kernel.replace("_", " "), level, ""] for kernel, level in levels.items()]
+    return trust
 
 
 def stored_case(
@@ -200,7 +249,7 @@ def stored_case(
 
 def _strategies(table: Table, row: Mapping[str, Any], one: StrategyGrid) -> StrategyGrid:
     """Return all possible strategies of a table for the model, software and devices of a row."""
-    from perfmodel.strategy.fields import FIELDS
+    from perfmodel.base.strategy_fields import FIELDS
     from perfmodel.strategy.grid import StrategyGrid
 
     good = np.isfinite(table["step_time"].values).any(axis=1)

@@ -135,11 +135,11 @@ def sensitivity(
     ['device.tdp']
     """
     from perfmodel.analysis.case import TrainingCase
+    from perfmodel.analysis.single import one_strategy
     from perfmodel.hwprofiles import load_hardware
     from perfmodel.model.presets import load_model
     from perfmodel.software.framework import load_framework
     from perfmodel.strategy.enumerate import strategy_grid
-    from perfmodel.strategy.single import one_strategy
 
     spec = load_model(model, mtp=mtp)
     device = load_hardware(hardware) if isinstance(hardware, str) else hardware

@@ -8,6 +8,11 @@ two together.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
 
 COLLECTIVES = (
     "all_reduce",
@@ -86,3 +91,26 @@ COLLECTIVE_OF_WORD: Mapping[str, str] = {word: name for name, word in WORDS.item
 
 TWO_COLLECTIVES = "ALLREDUCEALLTOALL"
 """Word for both, one after the other; text workloads may say it, few simulators run it."""
+
+
+def bus_factor(collective: str, members: ArrayLike) -> NDArray[np.float64]:
+    """Return bus bandwidth over algorithm bandwidth, nccl-tests doc/PERFORMANCE.md.
+
+    Parameters
+    ----------
+    collective : str
+        One of `COLLECTIVES`.
+    members : array_like of int
+
+    Returns
+    -------
+    float64[rows]
+        2 (n - 1) / n for all_reduce; (n - 1) / n for all_gather, reduce_scatter, all_to_all,
+        gather and scatter; 1 for broadcast, multicast and point_to_point.
+    """
+    import numpy as np
+
+    n = np.atleast_1d(np.asarray(members, np.float64))
+    if collective in ("broadcast", "multicast", "point_to_point"):
+        return np.ones(n.size)
+    return (n - 1.0) / n * (2.0 if collective == "all_reduce" else 1.0)

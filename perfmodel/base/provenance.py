@@ -1,4 +1,4 @@
-"""What a result says of the programs that made it."""
+"""What a result says of the programs that made it, and of how far its constants are trusted."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.base.version import __version__
+
+LEVELS = ("calibrated", "transferred", "prior")
+"""Ways to come by a constant, the most trusted first. Results store the position."""
 
 
 def versions(*packages: str) -> dict[str, str]:

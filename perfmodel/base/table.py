@@ -12,12 +12,14 @@ import contextlib
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError
+from perfmodel.base.memory import check_memory
 from perfmodel.base.version import __version__
 
 if TYPE_CHECKING:
@@ -399,3 +401,61 @@ def flags(labels: Sequence[str]) -> dict[str, Any]:
         "flag_values": np.arange(len(labels), dtype=np.int8),
         "flag_meanings": " ".join(label.replace(" ", "_") for label in labels),
     }
+
+
+MAX_KERNELS = 5_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis of a grid.
+
+    Attributes
+    ----------
+    name : str
+    values : sequence
+        Numbers or texts, in the order of the grid.
+    units, long_name : str
+    """
+
+    name: str
+    values: Sequence[Any]
+    units: str
+    long_name: str
+
+
+def cartesian(axes: Sequence[Axis], devices: int = 1, results: int = 1) -> dict[str, NDArray[Any]]:
+    """Return every combination of the axes as columns, the last axis fastest.
+
+    Parameters
+    ----------
+    axes : sequence of Axis
+    devices : int
+        Rows of hardware on which they are asked for.
+    results : int
+        Numbers that each will have on each row, for the check of the memory.
+
+    Raises
+    ------
+    DataError
+        There are more than `MAX_KERNELS` combinations, devices included, or more than fit in
+        memory.
+    """
+    shapes = math.prod(len(axis.values) for axis in axes)
+    if shapes * devices > MAX_KERNELS:
+        raise DataError(
+            f"the axes make {shapes:,} kernels on {devices:,} rows of hardware; "
+            f"at most {MAX_KERNELS:,} in all"
+        )
+    wide = sum(np.asarray(axis.values).dtype.itemsize for axis in axes)
+    check_memory(
+        f"{shapes:,} kernels on {devices:,} rows of hardware",
+        shapes * (wide + devices * 8 * results),
+        "name fewer values per axis",
+    )
+    columns, inner = {}, shapes
+    for axis in axes:
+        inner //= len(axis.values)
+        repeated = np.repeat(np.asarray(axis.values), inner)
+        columns[axis.name] = np.tile(repeated, shapes // repeated.size)
+    return columns

@@ -24,8 +24,8 @@ from perfmodel.compute.attention_device import (
     check_cache,
     deterministic_slowdown,
 )
+from perfmodel.compute.library import library_facts
 from perfmodel.hwprofiles import Hardware, load_hardware
-from perfmodel.software.library import library_facts
 
 ATTENTION_BOUNDS = ("compute", "softmax", "memory", "latency")
 """Meaning of the codes in `AttentionTimes.bound`."""
@@ -274,7 +274,7 @@ def small_kernels(call: Call) -> SmallKernels:
     -----
     Every causal call appends its keys and values to the cache: one kernel that reads and
     writes them. What comes with it is a fact of the framework
-    (`perfmodel.software.library.ServingCalls`): copies of keys and values of unequal width;
+    (`perfmodel.compute.library.ServingCalls`): copies of keys and values of unequal width;
     scales and casts to an fp8 cache, in every phase for kernels of TensorRT-LLM, in decode for
     others; what precedes FlashInfer's prefill on Blackwell; assembly of queries and keys of latent
     prefill. Encoders have no cache; FlashAttention-3 pads their odd head widths.

@@ -15,10 +15,10 @@ from perfmodel.base.precisions import (
     attention_rule,
     cache_rule,
 )
+from perfmodel.compute.library import attention_facts, library_facts
 from perfmodel.compute.stream import check_reuse
 from perfmodel.hwprofiles import Hardware
 from perfmodel.hwprofiles.constants import Lookup, known
-from perfmodel.software.library import attention_facts, library_facts
 
 if TYPE_CHECKING:
     from perfmodel.kernels.attention.device import AttentionDevice

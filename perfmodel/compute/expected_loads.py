@@ -17,6 +17,7 @@ import numpy as np
 
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import DataError
+from perfmodel.base.routing import Routing
 from perfmodel.compute.grouped_gemm import Loads
 from perfmodel.compute.routing import (
     EXPERT_FREEDOM,
@@ -27,7 +28,6 @@ from perfmodel.compute.routing import (
     inclusion_probabilities,
     load_shares,
 )
-from perfmodel.model.routing import Routing
 
 BINS = 10
 """Sizes that stand for the spread of one load; an edge lies on a multiple of `BIN_ROWS`."""
@@ -81,7 +81,7 @@ def expected_loads(
     groups, group_limit : int
         Experts stand in so many groups, and a token visits only so many of them.
     distribution : {"uniform", "two_level"}
-        As `perfmodel.model.routing.Routing` has them.
+        As `perfmodel.base.routing.Routing` has them.
 
     Returns
     -------

@@ -7,13 +7,13 @@ that needs it, mode ``low_latency`` (decode) once to each of its experts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.base.columns import Column, broadcast
+from perfmodel.base.columns import Column, Integers, broadcast
 from perfmodel.base.errors import StrategyError, did_you_mean
 from perfmodel.base.precisions import OPERAND_BYTES
 from perfmodel.compute.collectives import members_per_domain
@@ -190,3 +190,61 @@ def moe_exchange_times(
             exchange,
         )
     return times
+
+
+def stage_strides(
+    columns: Mapping[str, Integers], members: Column, step: Column, sizes: Sequence[int]
+) -> Column:
+    """Return the strides that stand for groups of every `step`-th rank of a pipeline stage.
+
+    Parameters
+    ----------
+    columns : mapping of str to ndarray of int64, shape (n,)
+        With those of `layer_placement`, or without any of them.
+    members, step : ndarray, shape (n,)
+        Ranks of the groups, and their distance in the numbering of the stage.
+    sizes : sequence of int
+        Sizes of the network levels, innermost first; 0: unbounded.
+
+    Returns
+    -------
+    ndarray of floats, shape (n,)
+        See `perfmodel.kernels.step.placement.even_stride`.
+    """
+    if "stage_block" not in columns:
+        return step
+    from perfmodel.kernels.collective.table import blank_network
+
+    network = blank_network(len(sizes))
+    network.levels["domains"] = sizes
+    return _by_row("strides_in_rows", columns, members, step, network)
+
+
+def stage_members(
+    columns: Mapping[str, Integers], members: Column, step: Column, domain: int
+) -> Column:
+    """Count the members of groups of every `step`-th rank of a stage in a network domain.
+
+    Parameters as of `stage_strides`; `domain` in devices. Shape (n,).
+    """
+    if "stage_block" not in columns:
+        return np.clip(domain // step, 1.0, members)
+    return _by_row("members_in_rows", columns, members, step, domain)
+
+
+def _by_row(
+    name: str,
+    columns: Mapping[str, Integers],
+    members: Column,
+    step: Column,
+    network: Any,
+) -> Column:
+    from perfmodel.kernels.step import placement as kernel
+    from perfmodel.kernels.work import kernel_work
+
+    out = np.empty(members.size, np.int64)
+    rows = (members, step, columns["stage_block"], columns["stage_jump"])
+    whole = (np.ascontiguousarray(item, np.int64) for item in rows)
+    with kernel_work(placements=members.size):
+        getattr(kernel, name)(*whole, network, out)
+    return out.astype(np.float64)

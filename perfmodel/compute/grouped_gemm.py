@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 from perfmodel.base.columns import Floats, Integers, broadcast, check_least
 from perfmodel.base.errors import DataError, HardwareError, did_you_mean
 from perfmodel.compute.gemm import GEMM_BOUNDS, gemm_device, gemm_times
+from perfmodel.compute.library import MoeKernel, library_facts
 from perfmodel.compute.stream import check_reuse
 from perfmodel.hwprofiles import Hardware
 from perfmodel.hwprofiles.constants import Lookup
-from perfmodel.software.library import MoeKernel, library_facts
 
 if TYPE_CHECKING:
     from perfmodel.kernels.matmul.grouped import GroupedDevice
@@ -28,7 +28,7 @@ FULL_RATE_ROWS: Mapping[str, float] = {"tcgen05": 128.0}
 of 64 rows take half of tensor memory's 128 lanes (PTX ISA, tcgen05.mma); Triton's tiles of fewer
 rows run as mma.sync, no faster. Others: any number."""
 KERNELS: Mapping[str, MoeKernel] = library_facts("moe")
-"""Libraries that run the layer, by name (``software/libraries/*.toml``)."""
+"""Libraries that run the layer, by name (``compute/libraries/*.toml``)."""
 
 
 def moe_kernel(name: str) -> MoeKernel:

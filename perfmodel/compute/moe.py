@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from perfmodel.base.columns import Floats, Integers, broadcast, check_least
 from perfmodel.base.errors import DataError
 from perfmodel.base.precisions import OPERAND_BYTES, QUANTISED
+from perfmodel.base.routing import Routing
 from perfmodel.compute.grouped_gemm import (
     GROUPED_BOUNDS,
     Loads,
@@ -30,7 +31,6 @@ from perfmodel.compute.grouped_gemm import (
 from perfmodel.compute.routing import rank_loads
 from perfmodel.compute.stream import stream_times
 from perfmodel.hwprofiles import Hardware, load_hardware
-from perfmodel.model.routing import Routing
 
 MOE_BOUNDS = GROUPED_BOUNDS
 PARTS = ("router", "permute", "quantise", "gate_up", "activation", "down", "combine")

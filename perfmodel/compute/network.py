@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfmodel.base.errors import HardwareError, did_you_mean
+from perfmodel.compute.library import collective_library
 from perfmodel.hwprofiles.constants import known
 from perfmodel.hwprofiles.schema import BUS_NAMES
-from perfmodel.software.library import collective_library
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
     from perfmodel.hwprofiles.schema import Network
     from perfmodel.kernels.collective.table import Network as KernelNetwork
+    from perfmodel.kernels.stream import StreamDevice
+
+
+class StepTables(NamedTuple):
+    """What the kernels of a whole step read of a device: its streams and its network."""
+
+    device: StreamDevice
+    network: KernelNetwork
+
 
 CONSTANTS = tuple(key for key in known("network") if not key.startswith(("exchange_", "overlap_")))
 """Keys of ``[calibration.network]`` that the kernel reads; docs/collectives.md defines them."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import DataError
-from perfmodel.model.routing import COUNTED, Routing
+from perfmodel.base.routing import COUNTED, Routing
 
 MOST = 2**27  # tokens, experts; beyond any layer, and drawn within seconds
 # Two-level model of reference loads: 58 layers of DeepSeek-V3 on MMLU, counts of

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import StrategyError
+from perfmodel.base.facts import Run
 from perfmodel.base.files import Entry, json_object, key_line, read_text, shortened
 from perfmodel.base.precisions import FORMATS
 from perfmodel.launch.core import CoreWords, core_facts
@@ -34,7 +35,6 @@ from perfmodel.launch.table import load_program
 from perfmodel.launch.text import format_command, heredocs, nested, parse_arguments
 from perfmodel.model.presets import find_preset, load_model
 from perfmodel.model.spec import ModelSpec
-from perfmodel.software.facts import Run
 from perfmodel.software.framework import as_run
 
 PROGRAM = load_program("deepspeed")

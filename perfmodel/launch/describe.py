@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from perfmodel.base.strategy_fields import FIELDS, MAPPINGS
 from perfmodel.model.adapters import AdapterSpec
 from perfmodel.model.layers import describe_layer, describe_mixer
 from perfmodel.model.presets import load_model
 from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import Framework
-from perfmodel.strategy.fields import FIELDS, MAPPINGS
 
 # Orders of the axes that training software has: by default, and with replicas outermost.
 USUAL = (MAPPINGS[0], "tensor-context-pipeline-data")

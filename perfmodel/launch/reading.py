@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from perfmodel.base.errors import StrategyError, did_you_mean
+from perfmodel.base.strategy_fields import FIELDS, OFFLOAD_TO
 from perfmodel.launch.describe import Launch, known_as, settled
 from perfmodel.launch.settings import Keys, Settings, refuse_unknown, remark_unread
 from perfmodel.launch.table import Program, RecomputeKeys, Switch
@@ -22,7 +23,6 @@ from perfmodel.model.presets import preset_names
 from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import FRAMEWORKS, Framework, load_framework
 from perfmodel.software.modules import INPUTS, MODULES, WORDS, offloaded_inputs
-from perfmodel.strategy.fields import FIELDS, OFFLOAD_TO
 
 METHODS = ("uniform", "block")
 CORE_MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from perfmodel.base.errors import DataError, FormatError, StrategyError, did_you_mean
 from perfmodel.base.files import read_text
+from perfmodel.base.served_fields import is_closed_loop
 from perfmodel.base.units import format_time
 from perfmodel.launch.served_tables import (
     DEGREES,
@@ -34,7 +35,6 @@ from perfmodel.launch.settings import Keys, Settings
 from perfmodel.launch.text import format_command, format_comment, format_yaml, heredocs, parse_yaml
 from perfmodel.model.presets import hub_names
 from perfmodel.software.engine import SPELLINGS, load_engine
-from perfmodel.strategy.served_fields import is_closed_loop
 
 LARGEST = 2**22  # B of a launch file
 SHARED = (

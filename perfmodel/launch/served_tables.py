@@ -44,7 +44,7 @@ class Workers:
     model : str
         As a server takes it: a name on the Hugging Face Hub, or a folder; empty if unknown.
     fields : mapping of str to int, float, bool or str
-        Deployment fields (`perfmodel.strategy.served_fields`), and ``context_length`` [tokens],
+        Deployment fields (`perfmodel.base.served_fields`), and ``context_length`` [tokens],
         ``prefix_caching``, ``speculative_method`` ("mtp", "eagle3", "ngram"); what is absent is the
         engine's default. Sequences and tokens count per attention rank.
     part : {"", "prefill", "decode"}

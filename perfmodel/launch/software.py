@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.base.errors import DataError, FormatError, StrategyError, did_you_mean
 from perfmodel.base.files import read_text
 from perfmodel.base.provenance import record_of
+from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.base.units import format_gib, format_time
 from perfmodel.launch import MODULES
 from perfmodel.launch.describe import Launch, settled
@@ -21,7 +22,6 @@ from perfmodel.launch.table import holds, refuse
 from perfmodel.launch.text import format_comment, format_toml, format_yaml
 from perfmodel.model.presets import model_from_record
 from perfmodel.software.framework import FRAMEWORKS, framework_of_record, load_framework
-from perfmodel.strategy.fields import FIELDS
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table

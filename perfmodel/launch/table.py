@@ -36,11 +36,11 @@ from perfmodel.base.errors import FormatError, StrategyError
 from perfmodel.base.expression import evaluate_mask
 from perfmodel.base.files import read_toml, shortened
 from perfmodel.base.pipelines import SCHEDULE_FACTS, WAVE
+from perfmodel.base.strategy_fields import FIELD_BY_NAME, OFFLOAD
 from perfmodel.launch.describe import Launch
 from perfmodel.launch.settings import Keys, Settings, comparable
 from perfmodel.launch.stages import is_even, torch_group
 from perfmodel.software.framework import Framework
-from perfmodel.strategy.fields import FIELD_BY_NAME, OFFLOAD
 
 FOLDER = Path(__file__).parent / "tables"
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import csv
 import os
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.columns import natural_order
 from perfmodel.base.errors import DataError, PerfModelError, did_you_mean
 from perfmodel.base.expression import evaluate_mask
 from perfmodel.base.files import atomic_path
@@ -91,6 +91,14 @@ class Comparison:
             "skipped": self.skipped(),
             **({"further": self.further} if self.further else {}),
         }
+
+    def scored_rows(self) -> list[tuple[Mapping[str, str], float, float]]:
+        """Return cells, measured and projected value of every row that has both."""
+        return [
+            (row.cells, row.outcome.measured, row.outcome.projected)
+            for row in self.rows
+            if row.outcome.measured is not None and row.outcome.projected is not None
+        ]
 
     def group(self, column: str, throughput: bool = False) -> dict[str, dict[str, Any]]:
         """Return the statistics of the rows of each value of a column."""
@@ -436,12 +444,6 @@ def error_statistics(errors: NDArray[np.float64]) -> dict[str, float | None]:
 
 def _assumed(outcome: Outcome) -> str:
     return "yes" if outcome.assumed else "no"
-
-
-def natural_order(item: tuple[str, Any]) -> tuple[Any, ...]:
-    """Return the key that sorts "9-64" before "65-512", and ">512" last."""
-    head = item[0].split("-")[0]
-    return (0, int(head), item[0]) if re.fullmatch("[0-9]{1,18}", head) else (1, 0, item[0])
 
 
 def _typed(rows: Sequence[MeasuredRow], name: str) -> NDArray[Any]:

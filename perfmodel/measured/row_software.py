@@ -15,12 +15,12 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from perfmodel.base.expression import evaluate_mask
+from perfmodel.base.facts import Run
 from perfmodel.base.precisions import PRECISIONS, format_name
 from perfmodel.measured.rows import MeasuredRow, Skip, meaning, words
 from perfmodel.model.adapters import WORDS as ADAPTED
 from perfmodel.model.adapters import AdapterSpec
 from perfmodel.model.spec import ModelSpec
-from perfmodel.software.facts import Run
 from perfmodel.software.framework import (
     AS_STATED,
     FRAMEWORKS,

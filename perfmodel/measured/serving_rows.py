@@ -13,16 +13,15 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.base.facts import release_key
 from perfmodel.base.precisions import FORMATS
 from perfmodel.measured.row_hardware import hardware_of
 from perfmodel.measured.row_model import served_model
 from perfmodel.measured.rows import MeasuredRow, Skip, meaning, words
 from perfmodel.model.presets import find_preset, load_model
-from perfmodel.model.spec import ModelSpec
+from perfmodel.model.spec import head_counts
 from perfmodel.serving.layouts import AS_STATED
 from perfmodel.software.engine import ENGINES, Engine, load_engine
-from perfmodel.software.facts import release_key
-from perfmodel.strategy.rules import head_counts
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -81,7 +80,7 @@ class ServedCase:
     model, hardware, engine
         What is served where, and by what.
     deployment, load : dict
-        Fields of `perfmodel.strategy.served_fields`.
+        Fields of `perfmodel.base.served_fields`.
     arrival : str
         One of `CLOSED`, `OPEN`, `OFFLINE`, `STATIC`.
     batch : int

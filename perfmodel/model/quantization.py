@@ -1,7 +1,7 @@
 """Weights as they are published: number formats by place, and reading them from a `config.json`.
 
 What a checkpoint holds, and what serving holds of it; training keeps a precision of its own
-(`perfmodel.strategy.fields`).
+(`perfmodel.base.strategy_fields`).
 
 ``quantization_config`` of a ``config.json`` may be in formats of DeepSeek and Qwen (``fp8``),
 gpt-oss (``mxfp4``), NVIDIA's ModelOpt, vLLM's compressed-tensors, AWQ, GPTQ, bitsandbytes, FBGEMM

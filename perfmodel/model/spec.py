@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 from perfmodel.base.errors import ModelError
 from perfmodel.base.units import counted, facts_html, format_si
 from perfmodel.model.adapters import AdapterSpec, check_targets, fitted
+from perfmodel.model.attention import AttentionSpec
 from perfmodel.model.layers import (
     LayerSpec,
+    MlpSpec,
     active_layer_parameters,
     describe_layer,
     layer_parameters,
@@ -38,6 +40,7 @@ from perfmodel.model.quantization import (
     WeightFormat,
     place_of,
 )
+from perfmodel.model.recurrence import RecurrenceSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,3 +452,34 @@ def _layer_bytes(
         item = formats.get(place)
         narrow = item is not None and item.takes(piece)
         yield place, item.bytes_of(piece) if item and narrow else WIDE_BYTES * piece.parameters
+
+
+def head_counts(model: ModelSpec) -> list[tuple[int, int]]:
+    """Return heads, and groups of them that share keys, of every kind of mixer in a model.
+
+    Latent attention expands its keys for every head; channels of a convolution are heads.
+    """
+    found = set()
+    for layer in distinct_layers(model):
+        for part in layer.mixers:
+            if isinstance(part, AttentionSpec):
+                groups = part.heads if part.kind == "mla" else part.key_value_heads
+                found.add((part.heads, groups))
+                if part.output_groups:
+                    found.add((part.output_groups, part.output_groups))
+            elif isinstance(part, RecurrenceSpec):
+                found.add((part.heads, part.key_heads))
+            else:
+                found.add((part.channels, part.channels))
+    return sorted(found)
+
+
+def mlps_of(model: ModelSpec) -> set[MlpSpec]:
+    """Return the distinct feed-forward blocks of a model."""
+    return {part for layer in distinct_layers(model) for part in layer.mlps}
+
+
+def distinct_layers(model: ModelSpec) -> tuple[LayerSpec, ...]:
+    """Return the distinct layers of a model, those of its encoder among them."""
+    towers = (layer for tower in model.encoders for layer in tower.layers)
+    return tuple(dict.fromkeys((*model.layer_kinds()[0], *towers)))

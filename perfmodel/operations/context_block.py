@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.base.columns import Column
+from perfmodel.base.strategy_fields import CONTEXT_PARALLEL_KINDS
 from perfmodel.model.attention import AttentionSpec
 from perfmodel.operations.operation_list import OperationList
 from perfmodel.operations.operations import Communication, LayerKeys, Size, Stream
-from perfmodel.strategy.fields import CONTEXT_PARALLEL_KINDS
 
 RING, ALL_TO_ALL, ALL_GATHER = range(len(CONTEXT_PARALLEL_KINDS))
 

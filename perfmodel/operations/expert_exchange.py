@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.columns import Column
-from perfmodel.compute.expert_exchange import places_met
+from perfmodel.compute.expert_exchange import places_met, stage_members, stage_strides
 from perfmodel.model.layers import MlpSpec
 from perfmodel.operations.operation_list import OperationList
 from perfmodel.operations.operations import Communication, Role, Size, TokenExchange
 from perfmodel.software.framework import Framework
-from perfmodel.strategy.mapping import stage_members, stage_strides
 
 DEDUPLICATED = ("deepep", "hybrid_ep")
 """Ways of dispatch that send a token once to each place with any of its experts."""

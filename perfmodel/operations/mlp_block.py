@@ -17,10 +17,10 @@ from functools import lru_cache
 import numpy as np
 
 from perfmodel.base.columns import Column
+from perfmodel.base.routing import parse_routing
 from perfmodel.compute.routing import rank_loads
 from perfmodel.compute.stream_catalogue import ROW_GATHER, elementwise, router_top_k, traffic
 from perfmodel.model.layers import MlpSpec
-from perfmodel.model.routing import parse_routing
 from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.expert_exchange import add_combine, add_dispatch, dispatch_copies
 from perfmodel.operations.operation_list import OperationList
@@ -75,7 +75,7 @@ def busiest_ranks(routing: str, experts: int, choices: int, ranks: Column) -> Co
     Parameters
     ----------
     routing : str
-        As `perfmodel.model.routing.parse_routing` reads it; ``balanced`` for equal loads.
+        As `perfmodel.base.routing.parse_routing` reads it; ``balanced`` for equal loads.
     experts, choices : int
         Experts of a layer, and of a token.
     ranks : ndarray, shape (keys,)

@@ -11,6 +11,7 @@ import numpy as np
 
 from perfmodel.base.columns import Column
 from perfmodel.base.precisions import OPERAND_BYTES, PRECISIONS
+from perfmodel.base.strategy_fields import RECOMPUTE
 from perfmodel.model.pieces import Pieces
 from perfmodel.operations.operations import (
     Attention,
@@ -26,7 +27,6 @@ from perfmodel.operations.operations import (
 )
 from perfmodel.software.framework import Framework
 from perfmodel.software.modules import policy_of
-from perfmodel.strategy.fields import RECOMPUTE
 
 # Host work, in launches, when one parameter's gradient is ready: autograd accumulation and
 # the hook with which data parallelism counts its bucket. An estimate, not a measurement.

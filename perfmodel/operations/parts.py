@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.base.strategy_fields import RECOMPUTE
 from perfmodel.compute.stream_catalogue import cross_entropy, embedding, traffic
 from perfmodel.model.layers import LayerSpec
 from perfmodel.model.spec import ModelSpec, TowerSpec
@@ -29,7 +30,6 @@ from perfmodel.operations.operations import (
     Stream,
 )
 from perfmodel.software.framework import Framework
-from perfmodel.strategy.fields import RECOMPUTE
 
 BEHIND_LAYERS = (
     *("embedding_down", "stream_head", "stream_head_offsets"),

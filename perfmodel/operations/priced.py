@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.columns import Column
-from perfmodel.base.errors import HardwareError
 from perfmodel.base.precisions import PRECISIONS, wide_format
+from perfmodel.hwprofiles.rows import supported_precisions
 from perfmodel.operations.operations import Communication, LayerKeys, Operation, Size
 
 if TYPE_CHECKING:
@@ -89,23 +89,6 @@ def column_of(value: Size, size: int) -> Column:
         return column
     # A view of many keys takes no memory; of a few it takes ten times as long as they do.
     return np.full(size, column) if size < FEW_KEYS else np.broadcast_to(column, (size,))
-
-
-def supported_precisions(hardware: Hardware) -> NDArray[np.bool_]:
-    """Tell for each entry of `PRECISIONS` whether the device has a matrix rate for it."""
-    return ~np.isnan(matrix_rates(hardware))
-
-
-def matrix_rates(hardware: Hardware) -> NDArray[np.float64]:
-    """Rate of each entry of `PRECISIONS` [FLOP/s]; NaN where the device has none."""
-
-    def rate(precision: str) -> float:
-        try:
-            return hardware.device.peak(precision)
-        except HardwareError:
-            return np.nan
-
-    return np.array([rate(precision) for precision in PRECISIONS])
 
 
 def stack(operations: Sequence[Any], names: Iterable[str], size: int) -> list[Column]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from perfmodel.base.collectives import ALGORITHMS, COLLECTIVES
 from perfmodel.base.columns import Column
 from perfmodel.base.precisions import PRECISIONS, wide_format
+from perfmodel.hwprofiles.rows import supported_precisions
 from perfmodel.operations.operations import (
     Attention,
     Communication,
@@ -28,7 +29,6 @@ from perfmodel.operations.priced import (
     column_of,
     distinct_rows,
     stack,
-    supported_precisions,
     unstack,
     wide_formats,
 )
@@ -36,9 +36,11 @@ from perfmodel.operations.uncertainty import relative_width
 from perfmodel.software.framework import Framework
 
 if TYPE_CHECKING:
+    from perfmodel.compute.network import StepTables
     from perfmodel.hwprofiles import Hardware
 
 WIDE_FORMATS = ("bf16", "fp16")
+COPIED = 2e9  # bytes of a copy so long that its rate is that of the memory
 
 
 def price_attention(
@@ -309,6 +311,22 @@ def _price_gemms(hardware: Hardware, operations: Sequence[Gemm], keys: LayerKeys
         bound[rows] = result.bound[inverse]
     flops = 2.0 * m * n * k * batch * count
     return unstack(operations, size, time, flops, traffic, bound, GEMM_BOUNDS)
+
+
+def kernel_tables(hardware: Hardware) -> StepTables:
+    """Return what the kernels of a step read of a device."""
+    from perfmodel.compute.network import StepTables, network_table
+    from perfmodel.compute.stream import stream_device
+
+    return StepTables(stream_device(hardware), network_table(hardware))
+
+
+def copy_time(hardware: Hardware) -> float:
+    """Return what a byte of a long copy takes, read and written [s/B]."""
+    from perfmodel.compute.stream import stream_times
+
+    time: float = stream_times(hardware, COPIED / 2, COPIED / 2).time[0] / COPIED
+    return time
 
 
 def _price_streams(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.base.columns import Column
-from perfmodel.compute.recurrence_counts import STATE_BYTES
+from perfmodel.compute.recurrence_counts import STATE_BYTES, recurrence_flops
 from perfmodel.compute.stream_catalogue import elementwise, norm, traffic
 from perfmodel.model.recurrence import RecurrenceSpec, ShortConvolutionSpec
 from perfmodel.model.spec import ModelSpec
@@ -37,6 +37,19 @@ LAUNCHES = {
 
 ACTIVATION_OPERATIONS = 8.0
 """Operations of SiLU behind a convolution, its exponential included."""
+
+
+def mixer_flops(spec: RecurrenceSpec) -> float:
+    """Return the FLOP of a mixer per token, forward, as its chunked kernels compute them."""
+    flops: float = recurrence_flops(
+        spec.kind,
+        heads=spec.heads,
+        key_heads=spec.key_heads,
+        key_dim=spec.key_dim,
+        value_dim=spec.value_dim,
+        chunk=spec.chunk,
+    )
+    return flops
 
 
 def add_recurrence(ops: OperationList, model: ModelSpec, spec: RecurrenceSpec) -> None:

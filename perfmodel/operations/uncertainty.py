@@ -13,10 +13,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.base.columns import Column
-from perfmodel.base.regimes import LIMITS, REGIMES, regime
+from perfmodel.base.regimes import regime
+from perfmodel.hwprofiles.rows import width_table
 from perfmodel.operations.operations import (
     Attention,
     Communication,
@@ -93,54 +93,3 @@ def _quantity(operation: Operation, flops: Column) -> Column | float:
     if isinstance(operation, Communication):
         return np.asarray(operation.size, np.float64)
     return np.asarray(operation.bytes_read + operation.bytes_written, np.float64)
-
-
-def width_table(hardware: Hardware, name: str) -> NDArray[np.float64]:
-    """Relative half-width of a kernel class in each of `perfmodel.base.regimes.REGIMES`."""
-    return np.array([hardware.uncertainty(name, item) for item in REGIMES])
-
-
-def kernel_widths(hardware: Hardware, name: str) -> tuple[float, float, float, float, float]:
-    """Limits and half-widths of a kernel class, as `perfmodel.kernels.step.overlap.width_of`.
-
-    Returns
-    -------
-    tuple of five floats
-        First value of the middle and of the large regime [of `perfmodel.base.regimes.LIMITS`],
-        then the relative half-widths of small, middle and large.
-    """
-    _, middle, large = LIMITS[name]
-    small_width, middle_width, large_width = width_table(hardware, name).tolist()
-    return middle, large, small_width, middle_width, large_width
-
-
-def step_width(hardware: Hardware, experts: bool) -> float:
-    """Relative half-width of what no kernel explains in a whole step.
-
-    Parameters
-    ----------
-    hardware : Hardware
-    experts : bool
-        The model has layers with experts, whose loads and exchanges no table states.
-
-    Returns
-    -------
-    float
-        ``calibration.uncertainty.step_moe`` with experts, else ``calibration.uncertainty.step``
-        (also where the profile has no other); 0 where the profile has none.
-    """
-    if "uncertainty" not in hardware.calibration:
-        return 0.0
-    width = hardware.lookup("uncertainty")
-    step = width("step", 0.0)
-    return width("step_moe", step) if experts else step
-
-
-def memory_width(hardware: Hardware) -> float:
-    """Relative half-width of the band of the peak memory; 0 where the profile has none.
-
-    ``calibration.uncertainty.memory``.
-    """
-    if "uncertainty" not in hardware.calibration:
-        return 0.0
-    return hardware.lookup("uncertainty")("memory", 0.0)

@@ -43,9 +43,9 @@ from perfmodel.base.version import __version__
 from perfmodel.report.kinds import SERVING, SLOWEST_FIRST, TRAINING, title_of
 from perfmodel.report.packing import choice_names, columns_of, selected
 from perfmodel.report.page_text import page_html
+from perfmodel.report.plots.pipeline import drawn_pipeline
 from perfmodel.report.population import Population, joined
 from perfmodel.report.sources import Source, distinct, opened
-from perfmodel.report.timelines.pipeline import drawn_pipeline
 from perfmodel.store import results
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from perfmodel.base.files import read_toml
 from perfmodel.kernels import variables
 from perfmodel.kernels.serving import variables as serving_variables
 from perfmodel.kernels.variables import parts_of
-from perfmodel.wafer import result_subject as wafer_variables
+from perfmodel.store.subject import subjects
 
 SHOWN = read_toml(Path(__file__).with_name("shown.toml"))
 Pairs = tuple[tuple[str, str], ...]
@@ -88,10 +88,12 @@ class Kind:
     heading: str = ""
 
 
+WAFERS = "wafer"
+"""Verb of results of the wing of that name, which may be absent."""
 VARIABLES = {
     "training": variables.VARIABLES,
     "serving": serving_variables.VARIABLES,
-    "wafer": wafer_variables.VARIABLES,
+    **{it.verb: it.variables for it in subjects() if it.verb == WAFERS},
 }
 PROJECTED = "projected_"
 """Ahead of the variables of a projection, in columns of what was compared."""
@@ -102,7 +104,7 @@ def _parts(kind: str, whole: str) -> tuple[str, ...]:
     if kind == "comparison":
         own = whole.removeprefix(PROJECTED) if whole.startswith(PROJECTED) else "step_time"
         return tuple(PROJECTED + name for name in _parts("training", own))
-    return parts_of(whole, VARIABLES[kind].values())
+    return parts_of(whole, VARIABLES.get(kind, {}).values())
 
 
 def _kind(name: str) -> Kind:
@@ -134,8 +136,8 @@ SLOWEST_FIRST = frozenset({"absolute_error", "wall_time", "busy_time"})
 TITLES: Mapping[str, str] = {
     **{
         name: item.title
-        for table in (variables, serving_variables, wafer_variables)
-        for name, item in table.VARIABLES.items()
+        for table in VARIABLES.values()
+        for name, item in table.items()
         if item.title
     },
     "cost_per_token": variables.COSTS["cost_per_token"].title,

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.analysis.recalled import impossible_reasons
 from perfmodel.base.errors import DataError
 from perfmodel.base.expression import evaluate_mask
+from perfmodel.base.fields import Field
 from perfmodel.base.files import read_text
 from perfmodel.base.table import Column, Table
 from perfmodel.kernels.variables import TIME_COMPONENTS
@@ -24,31 +26,25 @@ from perfmodel.report.kinds import (
     SHORT,
     TRAINING,
     WAFER,
+    WAFERS,
     Kind,
     Waterfall,
 )
 from perfmodel.report.population import MOST_LABELS, Choices, Figures, Population, coded
-from perfmodel.serving import grid as serving_rules
 from perfmodel.store import results, subject
-from perfmodel.strategy import rules as training_rules
-from perfmodel.strategy.fields import FIELDS, StrategyField
-from perfmodel.sweeps.trust import TRUST
-from perfmodel.wafer.result_subject import SUBJECT as WAFER_SUBJECT
+from perfmodel.store.results import TRUST
 
-KINDS: dict[int, Kind] = {
-    id(subject.TRAINING): TRAINING,
-    id(subject.SERVING): SERVING,
-    id(WAFER_SUBJECT): WAFER,
+KINDS: dict[str, Kind] = {
+    subject.TRAINING.verb: TRAINING,
+    subject.SERVING.verb: SERVING,
+    WAFERS: WAFER,
 }
-REASONS = {
-    training_rules.STATUS_NAMES[code]: text for code, text in training_rules.STATUS_REASONS.items()
-} | {serving_rules.STATUS_NAMES[code]: text for code, text in serving_rules.STATUS_REASONS.items()}
 OF_ALL = {
-    "model": StrategyField("model", "model", "choice", "", "model"),
-    "framework": StrategyField("framework", "framework", "choice", "megatron", "software"),
-    "devices": StrategyField("devices", "devices", "int", 0, "devices of the run"),
-    "hardware": StrategyField("hardware", "hardware", "choice", "", "hardware profile"),
-    "engine": StrategyField("engine", "engine", "choice", "", "serving engine"),
+    "model": Field("model", "model", "choice", "", "model"),
+    "framework": Field("framework", "framework", "choice", "megatron", "software"),
+    "devices": Field("devices", "devices", "int", 0, "devices of the run"),
+    "hardware": Field("hardware", "hardware", "choice", "", "hardware profile"),
+    "engine": Field("engine", "engine", "choice", "", "serving engine"),
 }
 FIXED = {"fits", "status", "memory_capacity", TRUST, "kernel_class", "strategy", "deployment"}
 FIXED |= {"load", "mapping_number"}
@@ -72,7 +68,7 @@ def population_of(table: Table, where: str | None = None) -> Population:
         A malformed filter, or a damaged file.
     """
     about = subject.subject_of(table)
-    kind = KINDS[id(about)]
+    kind = KINDS[about.verb]
     shape = results.shape_of(table)
     flat = results.select(table, where, fitting=False)
     at = dict(zip(about.dims, np.unravel_index(flat, shape), strict=True))
@@ -82,13 +78,12 @@ def population_of(table: Table, where: str | None = None) -> Population:
         return column.values[index] if index else np.broadcast_to(column.values, flat.shape)
 
     found = Population(kind, total=int(np.prod(shape)), left_out=_left_out(table), flat=flat)
-    options = {spec.name: spec for spec in FIELDS} if kind is TRAINING else _fields(kind)
     for name, column in table.variables.items():
         known = set(column.dims) <= set(about.dims)
         if not known or name in FIXED or name in about.numbered:
             continue
         if name in table.coords or column.labels is not None:
-            spec = options.get(name) or OF_ALL.get(name)
+            spec = about.chosen.get(name) or OF_ALL.get(name)
             found.choices[name] = _choices(column, gathered(column), spec, name)
         elif column.values.dtype.kind in "iuf":
             text = str(column.attrs.get("long_name", ""))
@@ -112,18 +107,7 @@ def population_of(table: Table, where: str | None = None) -> Population:
     return found
 
 
-def _fields(kind: Kind) -> dict[str, StrategyField]:
-    from perfmodel.strategy.served_fields import DEPLOYMENT_FIELD_BY_NAME, LOAD_FIELD_BY_NAME
-    from perfmodel.wafer.result_subject import FIELD_BY_NAME
-
-    if kind is WAFER:
-        return dict(FIELD_BY_NAME)
-    return {**DEPLOYMENT_FIELD_BY_NAME, **LOAD_FIELD_BY_NAME}
-
-
-def _choices(
-    column: Column, values: NDArray[Any], spec: StrategyField | None, name: str
-) -> Choices:
+def _choices(column: Column, values: NDArray[Any], spec: Field | None, name: str) -> Choices:
     """Return the values of one column that somebody chose."""
     labels = column.labels
     if labels is None:
@@ -141,7 +125,7 @@ def _choices(
     return found
 
 
-def _default(spec: StrategyField) -> str:
+def _default(spec: Field) -> str:
     """Return a field's default as the label of a choice."""
     if isinstance(spec.default, bool):
         return "yes" if spec.default else "no"
@@ -157,9 +141,10 @@ def _left_out(table: Table) -> Counter[str]:
     if labels is None:
         return Counter()
     counts = np.bincount(column.values.reshape(-1), minlength=len(labels))
+    reasons = impossible_reasons()
     return Counter(
         {
-            REASONS.get(name, name.replace("_", " ")): int(count)
+            reasons.get(name, name.replace("_", " ")): int(count)
             for name, count in zip(labels, counts, strict=False)
             if count and name != "valid"
         }

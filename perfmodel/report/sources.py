@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.base.errors import DataError, PerfModelError
+from perfmodel.analysis.model_facts import recorded_facts
+from perfmodel.analysis.recalled import recorded_trust
+from perfmodel.base.errors import DataError
 from perfmodel.base.files import user_path
+from perfmodel.base.provenance import LEVELS
 from perfmodel.base.table import Table, from_xarray
 from perfmodel.base.units import format_gib, format_si
-from perfmodel.hwprofiles.trust import KERNELS, LEVELS
+from perfmodel.report.kinds import WAFERS
 from perfmodel.report.population import Population
 from perfmodel.report.rows import comparison_of, is_comparison, population_of, simulation_of
 from perfmodel.store import results
-from perfmodel.sweeps.trust import TRUST, trust_by_hardware
+from perfmodel.store.results import TRUST, trust_by_hardware
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -94,9 +97,8 @@ def _with_costs(table: Table, costs: Mapping[str, Any]) -> Table:
     """Return results with their costs, where they say what hardware they are for."""
     from perfmodel.store.cost import add_cost
     from perfmodel.store.subject import subject_of
-    from perfmodel.wafer.result_subject import SUBJECT as WAFER
 
-    if subject_of(table) is WAFER or ("cost" in table.attrs and not costs):
+    if subject_of(table).verb == WAFERS or ("cost" in table.attrs and not costs):
         return table
     try:
         return add_cost(table, **costs)
@@ -163,7 +165,7 @@ def table_provenance(name: str, table: Table, facts: Facts) -> dict[str, Any]:
 def _stated(text: str, trust: str) -> tuple[Facts, list[dict[str, Any]], int]:
     """Return facts of versions and model, profiles, and how many more of these there are.
 
-    Sweeps of one model and machine after another (`perfmodel.report.server`) state the same.
+    Sweeps of one model and machine after another (`perfmodel.cli.report.server`) state the same.
     """
     levels = json.loads(trust)
     try:
@@ -173,7 +175,7 @@ def _stated(text: str, trust: str) -> tuple[Facts, list[dict[str, Any]], int]:
     if not isinstance(found, dict):
         found = {}
     facts = [[f"{key} (version)", str(it)] for key, it in _mapping(found.get("versions")).items()]
-    facts += _model_facts(_mapping(found.get("model")))
+    facts += recorded_facts(_mapping(found.get("model")))
     profiles = _mapping(found.get("hardware"))
     listed = [
         _hardware(str(row), _mapping(profile), levels.get(str(row), {}))
@@ -192,28 +194,8 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _model_facts(model: Mapping[str, Any]) -> Facts:
-    """Return what is worth knowing of one model; nothing of several."""
-    from perfmodel.model.presets import model_from_record
-
-    try:
-        spec = model_from_record(model)
-        parameters = format_si(spec.parameter_count(), "", 4)
-        return [
-            ["layers", f"{len(spec.layers):,}"],
-            ["hidden size", f"{spec.hidden_size:,}"],
-            ["vocabulary", f"{spec.vocab_size:,}"],
-            ["parameters", parameters],
-            ["model from", spec.source or "not stated"],
-        ]
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError, PerfModelError):
-        return []
-
-
 def _hardware(row: str, profile: Mapping[str, Any], levels: Mapping[str, str]) -> dict[str, Any]:
     """Return facts, trust and constants of one profile, as far as it states them."""
-    from perfmodel.hwprofiles.hardware import hardware_from_dict
-
     facts: Facts = [["profile", str(profile.get("title", profile.get("name", row)))]]
     device, system = _mapping(profile.get("device")), _mapping(profile.get("system"))
     peaks, memory = _mapping(device.get("peak_flops")), _mapping(device.get("memory"))
@@ -232,19 +214,10 @@ def _hardware(row: str, profile: Mapping[str, Any], levels: Mapping[str, str]) -
         facts.append([f"network {level['name']}", f"{level['topology']}{size}, {rate}, {delay}"])
     for key, value in _mapping(profile.get("overrides")).items():
         facts.append([f"set {key}", str(value)])
-    trust = []
-    try:
-        hardware = hardware_from_dict(dict(profile))
-        for kernel in KERNELS:
-            band = hardware.borrowed_band(kernel)
-            level = levels.get(kernel) or hardware.trust(kernel)
-            trust.append([kernel.replace("_", " "), level, f"±{band:.0%}" if band else ""])
-    except (KeyError, RecursionError, TypeError, ValueError, PerfModelError):
-        trust = [[kernel.replace("_", " "), level, ""] for kernel, level in levels.items()]
     return {
         "name": row,
         "facts": facts,
-        "trust": trust,
+        "trust": recorded_trust(profile, levels),
         "levels": list(LEVELS),
         "constants": _constants(_mapping(profile.get("calibration"))),
     }

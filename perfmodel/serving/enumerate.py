@@ -8,8 +8,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.axes import axis_product, axis_values, columns_from_rows
 from perfmodel.base.errors import StrategyError
+from perfmodel.base.served_fields import (
+    DEGREES,
+    DEPLOYMENT_FIELD_BY_NAME,
+    ENGINE_LIMITS,
+    LOAD_FIELD_BY_NAME,
+    UNSET,
+    is_stated,
+)
 from perfmodel.model.presets import load_model
+from perfmodel.model.spec import head_counts
 from perfmodel.serving.grid import (
     STATUS_REASONS,
     VALID,
@@ -19,16 +29,6 @@ from perfmodel.serving.grid import (
     deployment_status,
     engines_of,
     worker_devices,
-)
-from perfmodel.strategy.grid import axis_product, axis_values, columns_from_rows
-from perfmodel.strategy.rules import head_counts
-from perfmodel.strategy.served_fields import (
-    DEGREES,
-    DEPLOYMENT_FIELD_BY_NAME,
-    ENGINE_LIMITS,
-    LOAD_FIELD_BY_NAME,
-    UNSET,
-    is_stated,
 )
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def serving_grid(
     keep_impossible : bool
         Keep impossible deployments, with the code of the broken rule in ``status``.
     **axes
-        One value or a list for any field of `perfmodel.strategy.served_fields.DEPLOYMENT_FIELDS`.
+        One value or a list for any field of `perfmodel.base.served_fields.DEPLOYMENT_FIELDS`.
         ``tensor_parallel`` takes every power of two up to a node whose devices hold the model where
         it is not given, and 1 with attention data parallelism; other fields have their defaults.
         Degrees of prefill workers are 1 where one of them is given, else as of decode workers.
@@ -157,7 +157,7 @@ def load_grid(**axes: Any) -> LoadGrid:
     Parameters
     ----------
     **axes
-        One value or a list for any field of `perfmodel.strategy.served_fields.LOAD_FIELDS`.
+        One value or a list for any field of `perfmodel.base.served_fields.LOAD_FIELDS`.
         Values of ``concurrency`` (closed loop) and of ``arrival_rate`` (open loop) stand beside
         each other, everything else is multiplied out.
 

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.precisions import OPERAND_BYTES
+from perfmodel.base.routing import Routing
 from perfmodel.compute.expected_loads import DISTRIBUTIONS, expected_loads
 from perfmodel.compute.gemm import gemm_times
 from perfmodel.compute.grouped_gemm import Loads, default_kernel, pack_loads
@@ -22,7 +23,6 @@ from perfmodel.compute.routing import rank_loads
 from perfmodel.compute.stream import stream_times
 from perfmodel.hwprofiles import Hardware
 from perfmodel.model.layers import MlpSpec
-from perfmodel.model.routing import Routing
 from perfmodel.model.spec import ModelSpec
 from perfmodel.serving.communication import expert_exchange_times
 from perfmodel.serving.layouts import (

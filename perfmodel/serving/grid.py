@@ -16,20 +16,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.columns import Flags, Floats, Integers, distinct_keys
+from perfmodel.base.axes import Fields, decode
+from perfmodel.base.columns import Flags, Floats, Integers, distinct_keys, read_rules
 from perfmodel.base.errors import StrategyError
-from perfmodel.base.units import facts_html
-from perfmodel.model.spec import ModelSpec
-from perfmodel.serving.layouts import LAYOUT_FIELDS, Layouts
-from perfmodel.strategy.grid import Fields, decode
-from perfmodel.strategy.rules import head_counts, mlps_of, read_rules
-from perfmodel.strategy.served_fields import (
+from perfmodel.base.served_fields import (
     DEGREES,
     DEPLOYMENT_FIELD_BY_NAME,
     LOAD_FIELD_BY_NAME,
     is_closed_loop,
     is_stated,
 )
+from perfmodel.base.units import facts_html
+from perfmodel.model.spec import ModelSpec, head_counts, mlps_of
+from perfmodel.serving.layouts import LAYOUT_FIELDS, Layouts
 
 if TYPE_CHECKING:
     from perfmodel.kernels.serving.tables import Loads
@@ -162,7 +161,7 @@ class DeploymentGrid:
     engines : tuple of Engine
     columns : mapping of str to ndarray, shape (deployments,)
         ``engine`` (position in `engines`) and a column per field of
-        `perfmodel.strategy.served_fields.DEPLOYMENT_FIELDS`.
+        `perfmodel.base.served_fields.DEPLOYMENT_FIELDS`.
     status : ndarray of uint8, shape (deployments,)
         0 where a deployment is possible, else the code of the rule that it breaks
         (`perfmodel.serving.grid`).
@@ -264,7 +263,7 @@ class LoadGrid:
     Attributes
     ----------
     columns : mapping of str to ndarray, shape (loads,)
-        A column per field of `perfmodel.strategy.served_fields.LOAD_FIELDS`.
+        A column per field of `perfmodel.base.served_fields.LOAD_FIELDS`.
     """
 
     columns: Mapping[str, NDArray[Any]]

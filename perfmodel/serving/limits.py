@@ -11,7 +11,7 @@ import numpy as np
 
 from perfmodel.base.columns import Flags, Floats
 from perfmodel.base.errors import StrategyError, did_you_mean
-from perfmodel.strategy.served_fields import is_closed_loop
+from perfmodel.base.served_fields import is_closed_loop
 
 if TYPE_CHECKING:
     from perfmodel.kernels.serving.tables import Deployments, Loads, PassTables

@@ -18,6 +18,7 @@ from perfmodel.base.regimes import regime_name
 from perfmodel.compute.collectives import collective_times
 from perfmodel.compute.gemm import weight_only_times
 from perfmodel.compute.stream import quantise_times, stream_times
+from perfmodel.hwprofiles.rows import step_width
 from perfmodel.kernels.serving.tables import (
     ATTENTION,
     COMMUNICATION,
@@ -29,7 +30,6 @@ from perfmodel.kernels.serving.tables import (
 from perfmodel.operations.operations import Communication, Gemm, LayerKeys, Operation, Role, Stream
 from perfmodel.operations.priced import column_of, distinct_rows, stack
 from perfmodel.operations.served import operation_launches
-from perfmodel.operations.uncertainty import step_width
 from perfmodel.serving.communication import all_reduce_times
 from perfmodel.serving.layouts import PLACE_OF, ProductFormat
 from perfmodel.software.engine import Engine

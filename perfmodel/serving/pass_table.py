@@ -11,6 +11,7 @@ import numpy as np
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.precisions import FORMATS
+from perfmodel.base.routing import Routing
 from perfmodel.kernels.serving.tables import (
     ATTENTION,
     COMMUNICATION,
@@ -20,7 +21,6 @@ from perfmodel.kernels.serving.tables import (
     PassTables,
 )
 from perfmodel.model.layers import LayerSpec
-from perfmodel.model.routing import Routing
 from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.operations import Communication, LayerKeys, Operation, Role, machine_of
 from perfmodel.operations.parts import Part

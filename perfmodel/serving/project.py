@@ -30,9 +30,9 @@ from perfmodel.serving.mixers import check_cached
 from perfmodel.serving.pass_table import pass_tables
 
 if TYPE_CHECKING:
+    from perfmodel.base.routing import Routing
     from perfmodel.hwprofiles import Hardware
     from perfmodel.kernels.serving.tables import Deployments, PassTables
-    from perfmodel.model.routing import Routing
 
 PHASES = ("prefill", "decode")
 METHODS = ("closed", "recursion", *PHASES)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import StrategyError, did_you_mean
+from perfmodel.base.facts import read_folder, release_key, with_changes
 from perfmodel.base.fields import fact
-from perfmodel.software.facts import read_folder, release_key, with_changes
 
 FOLDER = Path(__file__).parent / "engines"
 

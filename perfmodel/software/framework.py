@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import StrategyError, did_you_mean
+from perfmodel.base.facts import Run, When, read_folder, release_key, text_of, with_changes
 from perfmodel.base.fields import fact, facts_of
 from perfmodel.base.units import facts_html
-from perfmodel.software.facts import Run, When, read_folder, release_key, text_of, with_changes
 from perfmodel.software.modules import WORDS
 
 FOLDER = Path(__file__).parent / "frameworks"

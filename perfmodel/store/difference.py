@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError
+from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.kernels.variables import COSTS, VARIABLES
 from perfmodel.store.results import LARGER_IS_BETTER, OF_ALL, as_table
-from perfmodel.strategy.fields import FIELDS
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.errors import DataError
+from perfmodel.base.strategy_fields import FIELDS, StrategyField
 from perfmodel.base.table import Column, Table, flags
 from perfmodel.kernels.variables import VARIABLES
 from perfmodel.model.attention import AttentionSpec
 from perfmodel.model.layers import LayerSpec, MlpSpec
 from perfmodel.model.spec import ModelSpec
 from perfmodel.store.subject import SENSITIVITY, SERVING, TRAINING, subject_of
-from perfmodel.strategy.fields import FIELDS, StrategyField
 
 MIGRATED_FROM = "migrated_from"
 """Attribute with the version that a file had, of results that were brought to this one."""

@@ -69,6 +69,8 @@ LARGER_IS_BETTER = (
 # What a table of one problem says once, and one of several for every strategy.
 OF_ALL = TRAINING.of_all
 MOST_NAMED = 20
+TRUST = "constants_trust"
+"""Variable of how far constants are to be trusted, over kernel class and hardware."""
 AT_ONCE = 2**20  # rows of stored results that are read at a time
 
 
@@ -138,6 +140,17 @@ def column(results: Table | xr.Dataset, name: str) -> NDArray[Any]:
 def shape_of(table: Table) -> tuple[int, ...]:
     """Return the lengths of the dimensions of the main variables."""
     return tuple(table.sizes[dim] for dim in subject_of(table).dims)
+
+
+def trust_by_hardware(table: Table) -> dict[str, dict[str, str]]:
+    """Return the levels that a table of results holds: hardware -> kernel class -> level."""
+    levels = table[TRUST].labelled()
+    classes = table["kernel_class"].values.tolist()
+    names = table["hardware"].values.tolist()
+    return {
+        str(name): dict(zip(classes, levels[:, i].tolist(), strict=True))
+        for i, name in enumerate(names)
+    }
 
 
 def column_names(table: Table) -> list[str]:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.base import served_fields as serving_fields
+from perfmodel.base.fields import Field
+from perfmodel.base.strategy_fields import FIELD_BY_NAME, FIELDS
 from perfmodel.base.wings import contributions
 from perfmodel.kernels.serving import variables as serving_variables
 from perfmodel.kernels.variables import (
     COSTS,
     SCHEMA_VERSION,
     TIME_COMPONENTS,
+    VARIABLES,
     Variable,
 )
-from perfmodel.strategy import served_fields as serving_fields
-from perfmodel.strategy.fields import FIELDS
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -48,6 +50,10 @@ class Subject:
         Command that makes such results.
     schema : str
         Version of their layout ("1.2"), which files state.
+    variables : mapping of str to Variable
+        All that such results hold.
+    chosen : mapping of str to Field
+        What a user chose, by name.
     whole : str
         Time of which `parts` are parts.
     parts : tuple of str
@@ -65,6 +71,8 @@ class Subject:
     costs: Mapping[str, Variable]
     verb: str
     schema: str
+    variables: Mapping[str, Variable] = field(default_factory=dict)
+    chosen: Mapping[str, Field] = field(default_factory=dict)
     whole: str = ""
     parts: tuple[str, ...] = ()
     always: tuple[str, ...] = ()
@@ -86,6 +94,8 @@ TRAINING = Subject(
     COSTS,
     "sweep",
     SCHEMA_VERSION,
+    VARIABLES,
+    FIELD_BY_NAME,
     whole="step_time",
     parts=TIME_COMPONENTS,
     always=(
@@ -116,6 +126,8 @@ SERVING = Subject(
     serving_variables.COSTS,
     "serve",
     serving_variables.SCHEMA_VERSION,
+    serving_variables.VARIABLES,
+    {**serving_fields.DEPLOYMENT_FIELD_BY_NAME, **serving_fields.LOAD_FIELD_BY_NAME},
     whole="pass_time",
     parts=tuple(serving_variables.TIME_COMPONENTS),
     always=("hardware", "engine", "tensor_parallel", "workers", "devices"),

@@ -1,5 +1,5 @@
 """What a user may choose for a run.
 
-Fields, grids of them as columns, rules with a reason each, enumeration, the mapping of axes onto
-network levels. No times.
+Grids of fields (`base.strategy_fields`) as columns, rules with a reason each, enumeration, the
+mapping of axes onto network levels. No times.
 """

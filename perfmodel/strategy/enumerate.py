@@ -16,25 +16,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.axes import FEWER_VALUES, axis_rows, axis_values, columns_from_rows, encode
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.memory import check_memory
 from perfmodel.base.pipelines import CHUNKED, PLAIN, SCHEDULE_FACTS
+from perfmodel.base.strategy_fields import FIELD_BY_NAME, FIELDS, OFFLOAD, OFFLOAD_TO
 from perfmodel.model.presets import load_model
-from perfmodel.model.spec import ModelSpec
-from perfmodel.strategy.fields import FIELD_BY_NAME, FIELDS, OFFLOAD, OFFLOAD_TO
-from perfmodel.strategy.grid import (
-    BATCH,
-    FEWER_VALUES,
-    VALID,
-    Families,
-    StrategyGrid,
-    axis_rows,
-    axis_values,
-    columns_from_rows,
-    encode,
-    joined,
-)
+from perfmodel.model.spec import ModelSpec, head_counts
+from perfmodel.strategy.grid import BATCH, VALID, Families, StrategyGrid, joined
 from perfmodel.strategy.nearby import instead
 from perfmodel.strategy.rules import (
     BATCH_RULES,
@@ -45,7 +35,6 @@ from perfmodel.strategy.rules import (
     STATUS_REASONS,
     TABLE_RULES,
     fits_chunks,
-    head_counts,
     strategy_status,
 )
 
@@ -243,7 +232,11 @@ def all_axes(
 ) -> Axes:
     """Return the values of every axis; takes what `enumerate_strategies` takes."""
     devices = _checked_devices(devices)
-    given = {name: axis_values(name, values) for name, values in axes.items() if values is not None}
+    given = {
+        name: axis_values(name, values, FIELD_BY_NAME)
+        for name, values in axes.items()
+        if values is not None
+    }
     for name in ("sequence_length", "global_batch_size"):
         if name not in given:
             raise StrategyError(f"{name}: a value is needed")
@@ -451,7 +444,7 @@ def _checked_devices(devices: Any) -> int:
 def _complete(row: dict[str, Any], devices: int) -> dict[str, Any]:
     """Fill in what follows from other fields: data_parallel, sharding of the sequence, schedule."""
     degrees = {
-        name: encode(name, row.get(name, 1))
+        name: encode(name, row.get(name, 1), FIELD_BY_NAME)
         for name in ("tensor_parallel", "context_parallel", "pipeline_parallel", "virtual_pipeline")
     }
     named = SCHEDULE_FACTS.get(str(row.get("pipeline_schedule")))
@@ -566,7 +559,7 @@ def free_axes(given: Mapping[str, Integers]) -> dict[str, Integers]:
         if name in given
         else np.asarray(sensible[name], np.int64)
         if name in sensible
-        else axis_values(name, FIELD_BY_NAME[name].default)
+        else axis_values(name, FIELD_BY_NAME[name].default, FIELD_BY_NAME)
         for name in FREE_AXES
     }
 

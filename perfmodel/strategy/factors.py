@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.axes import axis_values
 from perfmodel.base.columns import Flags, Integers, distinct_keys
 from perfmodel.base.pipelines import CODES, PLAIN
+from perfmodel.base.strategy_fields import FIELD_BY_NAME, FIELDS, MAPPING_AXES, MAPPINGS, OFFLOAD_TO
 from perfmodel.model.spec import ModelSpec
 from perfmodel.strategy.enumerate import (
     FREE_AXES,
@@ -27,8 +29,7 @@ from perfmodel.strategy.enumerate import (
     may_break_late,
     sensible_zero,
 )
-from perfmodel.strategy.fields import FIELD_BY_NAME, FIELDS, MAPPING_AXES, MAPPINGS, OFFLOAD_TO
-from perfmodel.strategy.grid import VALID, StrategyGrid, axis_values
+from perfmodel.strategy.grid import VALID, StrategyGrid
 from perfmodel.strategy.rules import LATE_RULES, PAIRED_STAGE, STATUS_NAMES, strategy_status
 
 if TYPE_CHECKING:
@@ -207,7 +208,11 @@ def strategy_space(
     StrategyError
         As of `enumerate_strategies`; only layouts have to find room in memory.
     """
-    given = {name: axis_values(name, values) for name, values in axes.items() if values is not None}
+    given = {
+        name: axis_values(name, values, FIELD_BY_NAME)
+        for name, values in axes.items()
+        if values is not None
+    }
     free = free_axes(given)
     rest = {name: FIELD_BY_NAME[name].default for name in FREE_AXES if name != "zero_stage"}
     named = {name: value for name, value in axes.items() if name not in FREE_AXES}

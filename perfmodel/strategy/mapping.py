@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.columns import Column, Integers
+from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError
-from perfmodel.strategy.fields import MAPPING_AXES, MAPPINGS
+from perfmodel.base.strategy_fields import MAPPING_AXES, MAPPINGS
 from perfmodel.strategy.grid import StrategyGrid
 
 if TYPE_CHECKING:
@@ -109,64 +109,6 @@ def layer_placement(columns: Mapping[str, Integers]) -> dict[str, Integers]:
     with kernel_work(placements=mapping.size):
         kernel.place_layers(*_contiguous(columns, ("mapping", *_DEGREES, *experts)), out)
     return dict(zip(LAYER_PLACEMENT, out, strict=True))
-
-
-def stage_strides(
-    columns: Mapping[str, Integers], members: Column, step: Column, sizes: Sequence[int]
-) -> Column:
-    """Return the strides that stand for groups of every `step`-th rank of a pipeline stage.
-
-    Parameters
-    ----------
-    columns : mapping of str to ndarray of int64, shape (n,)
-        With those of `layer_placement`, or without any of them.
-    members, step : ndarray, shape (n,)
-        Ranks of the groups, and their distance in the numbering of the stage.
-    sizes : sequence of int
-        Sizes of the network levels, innermost first; 0: unbounded.
-
-    Returns
-    -------
-    ndarray of floats, shape (n,)
-        See `perfmodel.kernels.step.placement.even_stride`.
-    """
-    if "stage_block" not in columns:
-        return step
-    from perfmodel.kernels.collective.table import blank_network
-
-    network = blank_network(len(sizes))
-    network.levels["domains"] = sizes
-    return _by_row("strides_in_rows", columns, members, step, network)
-
-
-def stage_members(
-    columns: Mapping[str, Integers], members: Column, step: Column, domain: int
-) -> Column:
-    """Count the members of groups of every `step`-th rank of a stage in a network domain.
-
-    Parameters as of `stage_strides`; `domain` in devices. Shape (n,).
-    """
-    if "stage_block" not in columns:
-        return np.clip(domain // step, 1.0, members)
-    return _by_row("members_in_rows", columns, members, step, domain)
-
-
-def _by_row(
-    name: str,
-    columns: Mapping[str, Integers],
-    members: Column,
-    step: Column,
-    network: Any,
-) -> Column:
-    from perfmodel.kernels.step import placement as kernel
-    from perfmodel.kernels.work import kernel_work
-
-    out = np.empty(members.size, np.int64)
-    rows = (members, step, columns["stage_block"], columns["stage_jump"])
-    whole = (np.ascontiguousarray(item, np.int64) for item in rows)
-    with kernel_work(placements=members.size):
-        getattr(kernel, name)(*whole, network, out)
-    return out.astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)

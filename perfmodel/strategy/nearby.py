@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.base.axes import axis_values
 from perfmodel.base.pipelines import CHUNKED, CODES
 from perfmodel.model.spec import ModelSpec
-from perfmodel.strategy.grid import VALID, StrategyGrid, axis_values
+from perfmodel.strategy.grid import VALID, StrategyGrid
 from perfmodel.strategy.rules import strategy_status
 
 TRIED = 6  # candidates on either side

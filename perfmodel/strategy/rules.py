@@ -6,16 +6,15 @@ of the strategies that break it. The first broken rule becomes the status.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.columns import Flags, Integers
-from perfmodel.base.files import read_rows
+from perfmodel.base.columns import Flags, Integers, Rule, read_rules
+from perfmodel.base.errors import HardwareError, StrategyError
 from perfmodel.base.pipelines import (
     CODES,
     GIVEN_GROUPS,
@@ -25,55 +24,24 @@ from perfmodel.base.pipelines import (
     schedule_facts,
 )
 from perfmodel.base.precisions import PRECISIONS
-from perfmodel.model.attention import AttentionSpec
-from perfmodel.model.layers import LayerSpec, Mixer, MlpSpec
-from perfmodel.model.recurrence import RecurrenceSpec
-from perfmodel.model.spec import ModelSpec
-from perfmodel.strategy.fields import (
+from perfmodel.base.strategy_fields import (
     CONTEXT_PARALLEL_KINDS,
     FIELD_BY_NAME,
     RECOMPUTE,
     RECOMPUTE_METHODS,
 )
-from perfmodel.strategy.grid import VALID
+from perfmodel.model.attention import AttentionSpec
+from perfmodel.model.layers import Mixer
+from perfmodel.model.recurrence import RecurrenceSpec
+from perfmodel.model.spec import ModelSpec, distinct_layers, head_counts, mlps_of
+from perfmodel.strategy.grid import VALID, StrategyGrid
 from perfmodel.strategy.mapping import cut_expert_groups, cut_shard_sets
+
+if TYPE_CHECKING:
+    from perfmodel.hwprofiles import Hardware
 
 Columns = Mapping[str, Integers]
 PAIRED_STAGE = FIELD_BY_NAME["offload_activations_to"].choices.index("stage")
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A rule, its stable code, its flag name and what to say to the user."""
-
-    code: int
-    name: str
-    reason: str
-    broken: Callable[..., Flags]
-
-
-def read_rules(
-    path: str | Path, broken: Mapping[str, Callable[..., Flags]], **words: str
-) -> tuple[tuple[Rule, ...], Mapping[int, str], Mapping[int, str]]:
-    """Return rules, and the names and reasons of every status, from a table of statuses.
-
-    Parameters
-    ----------
-    path : str or Path
-        A row for each status in the order of codes: ``code,name,reason``.
-    broken : mapping of str to callable
-        Names of those that are rules -> which rows of a grid break it.
-    **words
-        What stands for ``{word}`` in the reasons.
-    """
-    rows = {int(row["code"]): row for row in read_rows(path)}
-    names = {code: row["name"] for code, row in rows.items()}
-    reasons = {code: row["reason"].format(**words) for code, row in rows.items()}
-    numbers = {name: code for code, name in names.items()}
-    rules = (
-        Rule(numbers[name], name, reasons[numbers[name]], which) for name, which in broken.items()
-    )
-    return tuple(rules), names, reasons
 
 
 def _devices(c: Columns, model: ModelSpec, devices: int) -> Flags:
@@ -81,37 +49,6 @@ def _devices(c: Columns, model: ModelSpec, devices: int) -> Flags:
     for axis in ("context_parallel", "pipeline_parallel", "data_parallel"):
         product = product * c[axis]
     return product != devices
-
-
-def head_counts(model: ModelSpec) -> list[tuple[int, int]]:
-    """Return heads, and groups of them that share keys, of every kind of mixer in a model.
-
-    Latent attention expands its keys for every head; channels of a convolution are heads.
-    """
-    found = set()
-    for layer in _kinds(model):
-        for part in layer.mixers:
-            if isinstance(part, AttentionSpec):
-                groups = part.heads if part.kind == "mla" else part.key_value_heads
-                found.add((part.heads, groups))
-                if part.output_groups:
-                    found.add((part.output_groups, part.output_groups))
-            elif isinstance(part, RecurrenceSpec):
-                found.add((part.heads, part.key_heads))
-            else:
-                found.add((part.channels, part.channels))
-    return sorted(found)
-
-
-def mlps_of(model: ModelSpec) -> set[MlpSpec]:
-    """Return the distinct feed-forward blocks of a model."""
-    return {part for layer in _kinds(model) for part in layer.mlps}
-
-
-def _kinds(model: ModelSpec) -> tuple[LayerSpec, ...]:
-    """Return the distinct layers of a model, those of its encoder among them."""
-    towers = (layer for tower in model.encoders for layer in tower.layers)
-    return tuple(dict.fromkeys((*model.layer_kinds()[0], *towers)))
 
 
 def _heads(c: Columns, model: ModelSpec, devices: int) -> Flags:
@@ -278,7 +215,7 @@ def _ulysses(c: Columns, model: ModelSpec, devices: int) -> Flags:
     broken = np.zeros(exchange.shape, bool)
     # Transformer Engine asserts both ("The number of attention heads needs to be divisible by CP
     # size!", AttnFuncWithCPAndQKVOA2A of context_parallel.py); latent keys are expanded per head.
-    for layer in _kinds(model):
+    for layer in distinct_layers(model):
         for part in layer.mixers:
             for heads in _exchanged_heads(part):
                 local = np.maximum(heads // c["tensor_parallel"], 1)
@@ -406,3 +343,22 @@ def strategy_status(
         broken = rule.broken(columns, model, devices)
         status[broken & (status == VALID)] = rule.code
     return status
+
+
+def check_one_strategy(grid: StrategyGrid, hardware: Hardware, what: str) -> None:
+    """Raise unless a grid is one possible strategy; `what` begins the sentence that says so.
+
+    Raises
+    ------
+    StrategyError
+        Not exactly one strategy, an impossible one (with its reason), or a precision that
+        the device lacks.
+    """
+    if len(grid) != 1:
+        raise StrategyError(f"{what} exactly one strategy, not {len(grid)}")
+    if grid.status[0] != VALID:
+        raise StrategyError(f"impossible strategy: {STATUS_REASONS[int(grid.status[0])]}")
+    try:
+        hardware.device.peak(PRECISIONS[int(grid["precision"][0])])
+    except HardwareError as error:
+        raise StrategyError(f"precision: {error}") from error

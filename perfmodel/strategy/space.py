@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.axes import FEWER_VALUES
 from perfmodel.base.errors import StrategyError
+from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.model.spec import ModelSpec
 from perfmodel.strategy.enumerate import Axes, all_axes, families_in, layouts_in, slabs_of
-from perfmodel.strategy.fields import FIELDS
-from perfmodel.strategy.grid import BATCH, FEWER_VALUES, VALID, Families, StrategyGrid, joined
+from perfmodel.strategy.grid import BATCH, VALID, Families, StrategyGrid, joined
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

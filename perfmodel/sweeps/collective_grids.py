@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.base.collectives import ALGORITHMS, COLLECTIVES, PROTOCOLS
+from perfmodel.base.collectives import ALGORITHMS, COLLECTIVES, PROTOCOLS, bus_factor
 from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.base.regimes import regime
-from perfmodel.base.table import Column, Table, flags
+from perfmodel.base.table import Axis, Column, Table, cartesian, flags
 from perfmodel.compute.collectives import algorithms_of, collective_choices
 from perfmodel.hwprofiles import Hardware
-from perfmodel.operations.uncertainty import width_table
-from perfmodel.sweeps.grid_dataset import Axis, cartesian, kernel_table
+from perfmodel.hwprofiles.rows import width_table
+from perfmodel.sweeps.grid_dataset import KERNEL_VARIABLES, kernel_table
 
 AUTO = "auto"
 NONE = "none"
@@ -62,27 +62,6 @@ _VARIABLES = {
     "status": ("1", "why there is no time"),
     "stride": ("1", "distance between neighbouring ranks of the group"),
 }
-
-
-def bus_factor(collective: str, members: ArrayLike) -> NDArray[np.float64]:
-    """Return bus bandwidth over algorithm bandwidth, nccl-tests doc/PERFORMANCE.md.
-
-    Parameters
-    ----------
-    collective : str
-        One of `perfmodel.base.collectives.COLLECTIVES`.
-    members : array_like of int
-
-    Returns
-    -------
-    float64[rows]
-        2 (n - 1) / n for all_reduce; (n - 1) / n for all_gather, reduce_scatter, all_to_all,
-        gather and scatter; 1 for broadcast, multicast and point_to_point.
-    """
-    n = np.atleast_1d(np.asarray(members, np.float64))
-    if collective in ("broadcast", "multicast", "point_to_point"):
-        return np.ones(n.size)
-    return (n - 1.0) / n * (2.0 if collective == "all_reduce" else 1.0)
 
 
 def strides(
@@ -152,8 +131,8 @@ def collective_grid(
         A profile has no network that collectives could run on.
     """
     grid = _checked_axes(axes)
-    columns = cartesian(grid, len(rows))
-    coded = cartesian([_coded(axis) for axis in grid])
+    columns = cartesian(grid, len(rows), len(KERNEL_VARIABLES))
+    coded = cartesian([_coded(axis) for axis in grid], results=len(KERNEL_VARIABLES))
     found = [_evaluate(hardware, coded) for hardware in rows]
     results = {name: np.stack([one[name] for one in found]) for name in found[0]}
     time = {"time": results["time"]}

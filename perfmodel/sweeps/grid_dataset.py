@@ -9,24 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.errors import DataError
-from perfmodel.base.memory import check_memory
 from perfmodel.base.precisions import rate_format
 from perfmodel.base.provenance import versions
-from perfmodel.base.table import Column, Table, described, flags
+from perfmodel.base.table import Axis, Column, Table, described, flags
 from perfmodel.hwprofiles import Hardware
 from perfmodel.hwprofiles.hardware import row_names, unit_of
 from perfmodel.kernels.variables import Variable
 from perfmodel.sweeps.trust import add_trust
 
 SCHEMA_VERSION = "1.0"
-MAX_KERNELS = 5_000_000
 UNSUPPORTED = "unsupported"
 
 KERNEL_VARIABLES: Mapping[str, Variable] = {
@@ -52,53 +48,6 @@ KERNEL_VARIABLES: Mapping[str, Variable] = {
 COUNTED = ("tile_m", "tile_n", "split_k")
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """One axis of a grid.
-
-    Attributes
-    ----------
-    name : str
-    values : sequence
-        Numbers or texts, in the order of the grid.
-    units, long_name : str
-    """
-
-    name: str
-    values: Sequence[Any]
-    units: str
-    long_name: str
-
-
-def cartesian(axes: Sequence[Axis], devices: int = 1) -> dict[str, NDArray[Any]]:
-    """Return every combination of the axes as columns, the last axis fastest.
-
-    Raises
-    ------
-    DataError
-        There are more than `MAX_KERNELS` combinations, devices included, or more than fit in
-        memory.
-    """
-    shapes = math.prod(len(axis.values) for axis in axes)
-    if shapes * devices > MAX_KERNELS:
-        raise DataError(
-            f"the axes make {shapes:,} kernels on {devices:,} rows of hardware; "
-            f"at most {MAX_KERNELS:,} in all"
-        )
-    wide = sum(np.asarray(axis.values).dtype.itemsize for axis in axes)
-    check_memory(
-        f"{shapes:,} kernels on {devices:,} rows of hardware",
-        shapes * (wide + devices * 8 * len(KERNEL_VARIABLES)),
-        "name fewer values per axis",
-    )
-    columns, inner = {}, shapes
-    for axis in axes:
-        inner //= len(axis.values)
-        repeated = np.repeat(np.asarray(axis.values), inner)
-        columns[axis.name] = np.tile(repeated, shapes // repeated.size)
-    return columns
-
-
 def kernel_table(
     kernel: str,
     rows: Sequence[Hardware],
@@ -117,7 +66,8 @@ def kernel_table(
     rows : sequence of Hardware
         Along ``hardware``.
     axes, columns
-        The grid, and its columns from `cartesian`; further columns are coordinates too.
+        The grid, and its columns from `perfmodel.base.table.cartesian`; further columns are
+        coordinates too.
     results : mapping of str to ndarray, shape (hardware, shape)
         Names of `KERNEL_VARIABLES`; ``bound`` is an index into `bounds`, -1 where the
         device has no such kernel.

@@ -92,7 +92,8 @@ def kernel_grid(
     """
     import numpy as np
 
-    from perfmodel.sweeps.grid_dataset import Axis, cartesian, kernel_table
+    from perfmodel.base.table import Axis, cartesian
+    from perfmodel.sweeps.grid_dataset import KERNEL_VARIABLES, kernel_table
 
     check_names([name], KERNELS, "unknown kernel")
     kernel = KERNELS[name]
@@ -106,7 +107,7 @@ def kernel_grid(
         )
         for axis in (*grid.apart, *grid.axes)
     ]
-    columns = cartesian(labelled, len(rows))
+    columns = cartesian(labelled, len(rows), len(KERNEL_VARIABLES))
     size = next(iter(columns.values())).size
     codes = np.zeros(size, np.int64)
     for axis in grid.apart:

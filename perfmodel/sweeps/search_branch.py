@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.table import Table
+from perfmodel.hwprofiles.rows import memory_width
 from perfmodel.kernels.variables import RATE
-from perfmodel.operations.flops import model_flops_per_token
-from perfmodel.operations.uncertainty import memory_width
 from perfmodel.software.framework import Framework
 from perfmodel.store.results import decide_safely
 from perfmodel.strategy.factors import AWAY, OUTER, Space
@@ -23,6 +22,7 @@ from perfmodel.strategy.rules import PAIRED_STAGE
 from perfmodel.sweeps.sweep import Problem, sweep_problems
 from perfmodel.training.best_layout import Ways
 from perfmodel.training.bounds import SLACK, Bounds, Open, lower_bounds
+from perfmodel.training.flops import model_flops_per_token
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

@@ -12,8 +12,8 @@ import numpy as np
 
 from perfmodel.base.columns import Integers
 from perfmodel.base.table import Table
+from perfmodel.hwprofiles.rows import matrix_rates
 from perfmodel.kernels.variables import RATE
-from perfmodel.operations.priced import matrix_rates
 from perfmodel.software.framework import Framework
 from perfmodel.store.results import LARGER_IS_BETTER, Ranked, best, decide_safely
 from perfmodel.strategy.enumerate import FREE_AXES

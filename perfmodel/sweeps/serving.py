@@ -14,6 +14,7 @@ from perfmodel.base.columns import Floats
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.memory import check_memory
 from perfmodel.base.provenance import versions
+from perfmodel.base.served_fields import DEPLOYMENT_FIELDS, LOAD_FIELDS, UNITS
 from perfmodel.base.table import Column, Table, described, flags, labelled
 from perfmodel.hwprofiles.hardware import row_names
 from perfmodel.kernels.serving.variables import (
@@ -27,7 +28,6 @@ from perfmodel.serving.enumerate import load_grid, serving_grid
 from perfmodel.serving.grid import CACHE_BELOW_ONE_REQUEST, STATUS_NAMES, DeploymentGrid, LoadGrid
 from perfmodel.serving.project import Points, project_points
 from perfmodel.store.netcdf import narrow, or_single
-from perfmodel.strategy.served_fields import DEPLOYMENT_FIELDS, LOAD_FIELDS, UNITS
 from perfmodel.sweeps.sweep import (
     hardware_coordinates,
     hardware_rows,
@@ -39,11 +39,11 @@ from perfmodel.sweeps.workers import PIECES, Workers, cut, in_blocks, whole_work
 if TYPE_CHECKING:
     import xarray as xr
 
+    from perfmodel.base.routing import Routing
+    from perfmodel.base.strategy_fields import StrategyField
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.model.routing import Routing
     from perfmodel.model.spec import ModelSpec
     from perfmodel.serving.project import Points
-    from perfmodel.strategy.fields import StrategyField
     from perfmodel.sweeps.workers import Workers
 
 

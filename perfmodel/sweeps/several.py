@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.base.axes import axis_values
 from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.kernels.variables import RATE
 from perfmodel.model.presets import load_model
 from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.enumerate import enumerate_strategies
-from perfmodel.strategy.grid import VALID, StrategyGrid, axis_values
+from perfmodel.strategy.grid import VALID, StrategyGrid
 from perfmodel.sweeps.ranking import objectives_of, rank_problems
 from perfmodel.sweeps.sweep import Problem, hardware_rows, result_bytes, sweep_problems, sweep_table
 

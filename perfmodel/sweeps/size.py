@@ -21,8 +21,8 @@ from perfmodel.sweeps.serving import serve_table
 from perfmodel.sweeps.sweep import hardware_rows
 
 if TYPE_CHECKING:
+    from perfmodel.base.routing import Routing
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.model.routing import Routing
     from perfmodel.model.spec import ModelSpec
 
 MOST_DEVICES = 1024

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.memory import check_memory
 from perfmodel.base.provenance import versions
+from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.base.table import Column, Table, described, flags, labelled
 from perfmodel.hwprofiles.hardware import row_names, unit_of
 from perfmodel.hwprofiles.rows import profiles_of
@@ -27,7 +28,6 @@ from perfmodel.kernels.variables import (
 from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.store.netcdf import narrow, narrow_kind, number_type, or_single
-from perfmodel.strategy.fields import FIELDS
 from perfmodel.strategy.grid import VALID, StrategyGrid, attended_lengths, families_of
 from perfmodel.strategy.rules import PRECISION_UNSUPPORTED, STATUS_NAMES
 from perfmodel.sweeps.trust import add_trust
@@ -308,7 +308,7 @@ def _problem_coordinates(
 
 def _add_derived(table: Table, problems: Sequence[Problem], rows: Sequence[Hardware]) -> Table:
     """Add FLOP per token, the memory verdict and the status of every pair."""
-    from perfmodel.operations.flops import model_flops_per_token
+    from perfmodel.training.flops import model_flops_per_token
 
     dtype = table["step_time"].values.dtype
     for name, causal in (

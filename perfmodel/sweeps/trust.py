@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.base.provenance import LEVELS
 from perfmodel.base.table import Column, Table, flags
 from perfmodel.hwprofiles import Hardware
-from perfmodel.hwprofiles.trust import KERNELS, LEVELS
+from perfmodel.hwprofiles.trust import KERNELS
+from perfmodel.store.results import TRUST, trust_by_hardware
 
-TRUST = "constants_trust"
 OF_PHASE = {"forward": "attention", "backward": "attention_backward", "decode": "decode"}
 """Phase of attention -> its class of kernels."""
 
@@ -33,17 +34,6 @@ def add_trust(table: Table, rows: Sequence[Hardware]) -> Table:
         table.attrs,
         {**table.sizes, "kernel_class": len(KERNELS)},
     )
-
-
-def trust_by_hardware(table: Table) -> dict[str, dict[str, str]]:
-    """Return the levels that a table of results holds: hardware -> kernel class -> level."""
-    levels = table[TRUST].labelled()
-    classes = table["kernel_class"].values.tolist()
-    names = table["hardware"].values.tolist()
-    return {
-        str(name): dict(zip(classes, levels[:, i].tolist(), strict=True))
-        for i, name in enumerate(names)
-    }
 
 
 def uncalibrated(table: Table) -> list[str]:

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Integers, distinct_keys
 from perfmodel.base.pipelines import BIDIRECTIONAL, schedule_facts
+from perfmodel.base.strategy_fields import RECOMPUTE_METHODS
 from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.parts import model_parts
 from perfmodel.strategy.factors import Space
-from perfmodel.strategy.fields import RECOMPUTE_METHODS
 from perfmodel.training.layout import stage_layout
 from perfmodel.training.schedule import chunk_stages
 

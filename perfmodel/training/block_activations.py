@@ -1,8 +1,8 @@
 """What the blocks of a layer keep for their backward pass: attention, states, feed-forward.
 
 Kernels of mixers with a state bring autograd functions of their own, which keep inputs and outputs
-and compute states again (`perfmodel.compute.recurrence.recurrence_saved_bytes`, with the sources);
-what stands around the kernels is here.
+and compute states again (`recurrence_saved_bytes`, with the sources); the others here are of what
+stands around the kernels.
 
 Shape letters: T tokens on one device, h hidden size, f width of a feed-forward block; of attention
 a query heads, g key-value heads, d and v head dimensions of keys and values; of a state n heads of
@@ -12,10 +12,11 @@ values, m heads of keys, k and v length of a key and of a value.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from perfmodel.compute.recurrence_counts import recurrence_saved_bytes
+from perfmodel.kernels.recurrence import SELECTIVE_CHUNK
 from perfmodel.model.attention import AttentionSpec
 from perfmodel.model.layers import MlpSpec
 from perfmodel.model.recurrence import RecurrenceSpec, ShortConvolutionSpec
@@ -381,3 +382,67 @@ def _block(at: Scope, mlp: MlpSpec, rows: Size, width: Size, module: str) -> Kep
     return Kept(
         before + after, {(module,): after}, np.asarray(before), outputs=outputs, inputs=inputs
     )
+
+
+def recurrence_saved_bytes(
+    kind: str,
+    *,
+    heads: Any,
+    key_heads: Any,
+    key_dim: Any,
+    value_dim: Any,
+    chunk: Any,
+    element_bytes: float = 2.0,
+) -> Any:
+    """Bytes per token that a mixer's own autograd keeps for backward.
+
+    Inputs count: who keeps them anyway (the output of the convolution, say) leaves them out.
+
+    Parameters
+    ----------
+    kind, heads, key_heads, key_dim, value_dim, chunk
+        As of `perfmodel.compute.recurrence_counts.recurrence_flops`.
+    element_bytes : float
+        An element of activations [B].
+
+    Returns
+    -------
+    number or array
+        [B] per token.
+
+    Notes
+    -----
+    gated_delta
+        q, k after their norms with ``rstd`` in fp32, v, the cumulated g (fp32), beta and the
+        inverse A (C numbers per head) (flash-linear-attention
+        ``ops/gated_delta_rule/chunk.py``, ``ctx.save_for_backward``); W, U, states and new
+        values are computed again.
+    kimi_delta
+        q, k, ``rstd``, v, the raw gate (K numbers per head), beta, Aqk and Akk
+        (``ops/kda/chunk.py`` with ``disable_recompute=False``).
+    mamba2
+        x, dt, z, B, C (``zxbcdt`` before its convolution) and the output: H V + 2 G K of the
+        convolution's input, H V of z, H of dt, H V of the output (state-spaces/mamba
+        ``ops/triton/ssd_combined.py``, ``MambaSplitConv1dScanCombinedFn``).
+    mamba1
+        u, delta, z and the output per channel, B and C, and the states (2 K fp32 numbers per
+        channel and `SELECTIVE_CHUNK` tokens) (``ops/selective_scan_interface.py``,
+        ``SelectiveScanFn``).
+    lightning
+        q, k, v (flash-linear-attention ``ops/simple_gla/chunk.py``, which
+        ``ops/lightning_attn/chunk.py`` calls with a decay per head).
+    """
+    keys = key_heads * key_dim
+    values = heads * value_dim
+    if kind == "gated_delta":
+        inner = 2 * keys + values + heads + heads * chunk
+        return inner * element_bytes + (2 * key_heads + heads) * SINGLE
+    if kind == "kimi_delta":
+        inner = 2 * keys + values + heads * key_dim + heads + 2 * heads * chunk
+        return inner * element_bytes + 2 * key_heads * SINGLE
+    if kind == "mamba2":
+        return (3 * values + 2 * keys + heads) * element_bytes
+    if kind == "mamba1":
+        states = 2 * heads * key_dim * value_dim * SINGLE / SELECTIVE_CHUNK
+        return (4 * heads + 2 * keys) * element_bytes + states
+    return (2 * keys + values) * element_bytes

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Flags, Integers
 from perfmodel.base.pipelines import CODES, GPIPE, INTERLEAVED, ONE_F_ONE_B, PLAIN, schedule_facts
+from perfmodel.base.strategy_fields import RECOMPUTE
 from perfmodel.software.framework import Framework
-from perfmodel.strategy.fields import RECOMPUTE
 from perfmodel.strategy.grid import StrategyGrid, batches_of
 from perfmodel.training.best_layout import BEST
 from perfmodel.training.project import closing_settings, key_tables, laid_out

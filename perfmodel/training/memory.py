@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from perfmodel.base.axes import columns_from_rows
 from perfmodel.base.columns import Column
+from perfmodel.base.strategy_fields import RECOMPUTE
 from perfmodel.model.adapters import FROZEN_BYTES
 from perfmodel.model.attention import AttentionSpec
 from perfmodel.model.layers import LayerSpec, Mixer, norm_parameters
@@ -20,14 +22,11 @@ from perfmodel.model.pieces import Piece
 from perfmodel.model.recurrence import RecurrenceSpec
 from perfmodel.model.spec import ModelSpec, TowerSpec
 from perfmodel.operations.attention_block import encoder_tokens, tower_tokens
-from perfmodel.operations.flops import adapter_weights
 from perfmodel.operations.layer_block import blocks_of
 from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys, Operation, Size
 from perfmodel.operations.parts import BEHIND_LAYERS, Part, padded_vocabulary
 from perfmodel.software.framework import Framework
 from perfmodel.software.modules import SAVED, offloaded_inputs
-from perfmodel.strategy.fields import RECOMPUTE
-from perfmodel.strategy.grid import columns_from_rows
 from perfmodel.training.activations import Kept, Scope, masks_kept, norms_kept, streams_kept
 from perfmodel.training.adapters import WIDE, frozen_kept
 from perfmodel.training.block_activations import (
@@ -37,6 +36,7 @@ from perfmodel.training.block_activations import (
     mlp_kept,
     recurrence_kept,
 )
+from perfmodel.training.flops import adapter_weights
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Column, Integers
 from perfmodel.base.errors import StrategyError
+from perfmodel.base.facts import Run
 from perfmodel.base.precisions import FORMATS, PRECISIONS
+from perfmodel.base.strategy_fields import FIELD_BY_NAME, OFFLOAD_TO
+from perfmodel.hwprofiles.rows import kernel_widths, matrix_rates, memory_width, step_width
 from perfmodel.model.spec import ModelSpec
-from perfmodel.operations.flops import model_flops_per_token
 from perfmodel.operations.operations import LayerKeys, machine_of
-from perfmodel.operations.priced import matrix_rates
-from perfmodel.operations.uncertainty import kernel_widths, memory_width, step_width
-from perfmodel.software.facts import Run
+from perfmodel.operations.pricing import copy_time, kernel_tables
 from perfmodel.software.framework import Framework, as_run
-from perfmodel.strategy.fields import FIELD_BY_NAME, OFFLOAD_TO
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.training.best_layout import BEST
+from perfmodel.training.flops import model_flops_per_token
 from perfmodel.training.memory import shared_table
 from perfmodel.training.part_table import arrival_gather, part_table, sent_bytes
 from perfmodel.training.scheduled import pipeline_waits
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from perfmodel.kernels.step.tables import KeyTables, Stages, Waits
     from perfmodel.kernels.stream import StreamDevice
 
-COPIED = 2e9  # bytes of a copy so long that its rate is that of the memory
 CHUNK = 1 << 17
 PLAIN_CHUNK = 1 << 13  # uncompiled: well below a second
 PRODUCTS = 4 * 3  # of a layer, with an operand of each and a gradient
@@ -111,9 +110,6 @@ def shares_of(work: Workload, hardware: Hardware, framework: Framework) -> Itera
     StrategyError
         As of `check_host`.
     """
-    from perfmodel.compute.network import network_table
-    from perfmodel.compute.stream import stream_device
-
     if not len(work.families):
         return
     check_host(work.grid, hardware)
@@ -128,8 +124,7 @@ def shares_of(work: Workload, hardware: Hardware, framework: Framework) -> Itera
         share = laid_out(share, hardware, own)
         keys = key_tables(share, hardware, own)
         settings = closing_settings(share, hardware, own)
-        device, network = stream_device(hardware), network_table(hardware)
-        yield Share(share, keys, share.stage_sums(keys), settings, device, network)
+        yield Share(share, keys, share.stage_sums(keys), settings, *kernel_tables(hardware))
 
 
 def add_waits(share: Share, bounds: bool = False) -> Waits:
@@ -318,11 +313,10 @@ def gather_bytes(framework: Framework, precision: int) -> float:
 
 def closing_settings(work: Workload, hardware: Hardware, framework: Framework) -> np.record:
     """Return what holds for all strategies of one device when they are closed."""
-    from perfmodel.compute.stream import stream_times
     from perfmodel.kernels.step.tables import settings_of
 
     gathered = gather_bytes(framework, int(work.grid["precision"][0]))
-    copied = stream_times(hardware, COPIED / 2, COPIED / 2).time[0] / COPIED  # [s/B]
+    copied = copy_time(hardware)
     return settings_of(
         devices=work.grid.devices,
         domain=machine_of(hardware).domain,

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Integers
 from perfmodel.base.pipelines import BIDIRECTIONAL, LOOP, WAVE
+from perfmodel.base.strategy_fields import RECOMPUTE_METHODS
 from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.parts import Part, model_parts
-from perfmodel.strategy.fields import RECOMPUTE_METHODS
 from perfmodel.training.layout import Layout, stage_layout
 
 
@@ -29,9 +29,9 @@ class Recomputed(NamedTuple):
     Attributes
     ----------
     method : str
-        Of `perfmodel.strategy.fields.RECOMPUTE_METHODS`: ``single``, all one by one; ``uniform``,
-        so many together; ``block``, the first so many of every chunk; ``every``, every
-        so many-th.
+        Of `perfmodel.base.strategy_fields.RECOMPUTE_METHODS`: ``single``, all one by one;
+        ``uniform``, so many together; ``block``, the first so many of every chunk; ``every``,
+        every so many-th.
     layers : int
         How many.
     """

@@ -15,6 +15,7 @@ from perfmodel.base.timelines import Counter, Track, write_timeline
 from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT
 from perfmodel.kernels.variables import MEMORY_COMPONENTS
 from perfmodel.model.spec import ModelSpec
+from perfmodel.operations.pricing import kernel_tables
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.grid import Families, StrategyGrid, batches_of
 from perfmodel.strategy.pipelines import Pipeline, named_pipeline
@@ -102,8 +103,6 @@ def all_stage_memories(
     embedding: bool = True,
 ) -> list[list[StageMemory]]:
     """Return `stage_memories` of every strategy of a grid, all possible and of one precision."""
-    from perfmodel.compute.network import network_table
-
     framework = framework_of_run(framework, model, hardware, grid)
     numbers = np.arange(len(grid))
     families = Families(grid, numbers, np.ones_like(numbers), numbers, grid["global_batch_size"])
@@ -111,7 +110,8 @@ def all_stage_memories(
     if not embedding:
         work.counts[:, [part.kind for part in work.parts].index("embedding")] = 0.0
     keys = key_tables(work, hardware, framework)
-    settings, network = closing_settings(work, hardware, framework), network_table(hardware)
+    settings = closing_settings(work, hardware, framework)
+    network = kernel_tables(hardware).network
     waits = pipeline_waits(work, keys, settings, network)
     return memories_of(work, keys, work.stage_sums(keys), waits, settings, network)
 
@@ -307,12 +307,12 @@ def pipeline_timeline(
     framework : Framework
         As of the run (`perfmodel.training.project.framework_of_run`).
     """
-    from perfmodel.compute.network import network_table
     from perfmodel.kernels.work import kernel_work
 
     work = laid_out(Workload(model, grid), hardware, framework)
     keys = key_tables(work, hardware, framework)
-    settings, network = closing_settings(work, hardware, framework), network_table(hardware)
+    settings = closing_settings(work, hardware, framework)
+    network = kernel_tables(hardware).network
     row = grid.row(0)
     schedule = str(row["pipeline_schedule"])
     stages = int(grid["pipeline_parallel"][0])

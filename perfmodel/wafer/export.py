@@ -1,6 +1,6 @@
 """What nodes and cores of a wafer do, as files.
 
-Nodes: one netCDF, a graph, Chakra traces of one step. Cores: instructions as the generator's
+Nodes: one netCDF, and a graph of one step. Cores: instructions as the generator's
 text, as one netCDF file, and their totals.
 
 Source: Brandes et al., "GraphML Progress Report", 2001; http://graphml.graphdrawing.org.
@@ -18,7 +18,6 @@ from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
 
-from perfmodel.base.collectives import TRACED
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.base.files import atomic_path, user_path
@@ -45,8 +44,6 @@ from perfmodel.wafer.nodes.workload import node_operations, node_table
 from perfmodel.wafer.routing import RoutingOf
 from perfmodel.wafer.setting import CoreSetting
 from perfmodel.wafer.system import WaferSystem
-from perfmodel.workloads.formats.chakra.files import make_folder_of, write_traces
-from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
 
 # Graphs of operations as GraphML, which networkx, yEd and Gephi read.
 
@@ -105,19 +102,9 @@ def write_graphml(
     return counts[0], counts[1]
 
 
-# The node level of a wafer as files: one netCDF, a graph, Chakra traces of one step.
+# The node level of a wafer as files: one netCDF, and a graph of one step.
 
-TABLE, GRAPH, TRACES = "nodes.nc", "graph.graphml", "chakra/nodes"
-COLLECTIVES = {
-    "all_reduce": "all_reduce",
-    "all_gather": "all_gather",
-    "reduce_scatter": "reduce_scatter",
-    "all_to_all": "all_to_all",
-    "multicast": "all_to_all",
-    "unicast": "all_to_all",
-    "barrier": "barrier",
-}
-"""Kind of an operation -> collective of a trace; rows that tokens choose go to all."""
+TABLE, GRAPH = "nodes.nc", "graph.graphml"
 MOST_VERTICES = 2_000_000
 """Operations on nodes that are written as a graph."""
 
@@ -131,12 +118,18 @@ class WrittenNodes(NamedTuple):
     vertices, links : int
         Of the graph; 0 where none was asked for.
     files : list of Path
+    operations : list of Operation
+        Of all nodes.
+    done : array of int, shape (operations, nodes)
+        From `perfmodel.wafer.nodes.rows.working`; empty where no graph was asked for.
     """
 
     table: Table
     vertices: int
     links: int
     files: list[Path]
+    operations: Sequence[Operation]
+    done: Integers
 
 
 def write_nodes(
@@ -149,7 +142,7 @@ def write_nodes(
     nodes: Sequence[int] | None = None,
     graph: bool = True,
 ) -> WrittenNodes:
-    """Write ``nodes.nc``; and, of the first step, ``graph.graphml`` and ``chakra/nodes.N.et``.
+    """Write ``nodes.nc``; and, of the first step, ``graph.graphml``.
 
     Parameters
     ----------
@@ -161,9 +154,9 @@ def write_nodes(
     routing : RoutingOf or None
     layers : collection of str, optional
     nodes : sequence of int, optional
-        Nodes of the table; graph and traces have all.
+        Nodes of the table; the graph has all.
     graph : bool
-        Whether graph and traces are written.
+        Whether the graph is written.
 
     Raises
     ------
@@ -186,19 +179,17 @@ def write_nodes(
     save_results(table, place / TABLE)
     files = [place / TABLE]
     if not graph:
-        return WrittenNodes(table, 0, 0, files)
+        return WrittenNodes(table, 0, 0, files, operations, np.empty((0, count), np.int64))
     done = working(operations, count)
     vertices, links = _write_graph(place / GRAPH, operations, done)
-    traces = node_traces(setting, operations, done)
-    make_folder_of(str(place / TRACES), traces)
-    files += [place / GRAPH, *write_traces(traces, place / TRACES)]
-    return WrittenNodes(table, vertices, links, files)
+    files.append(place / GRAPH)
+    return WrittenNodes(table, vertices, links, files, operations, done)
 
 
 def _write_graph(path: Path, operations: Sequence[Operation], done: Integers) -> tuple[int, int]:
     graph = operation_graph(operations, done)
     names = ("flops", "reads", "writes", "sent", "received")
-    columns = {name: _first(operations, name, done.shape[1]) for name in names}
+    columns = {name: first_step(operations, name, done.shape[1]) for name in names}
     vertices: Iterator[dict[str, str | int | float]] = (
         {
             "name": operations[at].name,
@@ -214,7 +205,7 @@ def _write_graph(path: Path, operations: Sequence[Operation], done: Integers) ->
     return write_graphml(path, vertices, map(tuple, graph.edges.tolist()), keys)
 
 
-def _first(operations: Sequence[Operation], name: str, nodes: int) -> Floats:
+def first_step(operations: Sequence[Operation], name: str, nodes: int) -> Floats:
     """Return a quantity of the first step, shape (operations, nodes)."""
     found = np.zeros((len(operations), nodes))
     for at, one in enumerate(operations):
@@ -222,78 +213,6 @@ def _first(operations: Sequence[Operation], name: str, nodes: int) -> Floats:
             value = np.asarray(one.values[name], np.float64)
             found[at] = value[:, 0] if value.ndim == 2 else value
     return found
-
-
-def node_traces(setting: CoreSetting, operations: Sequence[Operation], done: Integers) -> TraceSet:
-    """Return one execution trace per node, of the first step.
-
-    Exchanges of tokens are all-to-alls of what the busiest node of the group sends; a collective's
-    size is that of its vector, an all-gather's that of a node's share.
-
-    Parameters
-    ----------
-    setting : CoreSetting
-    operations : sequence of Operation
-    done : array of int, shape (operations, nodes)
-        From `perfmodel.wafer.nodes.rows.working`.
-    """
-    count = setting.system.nodes
-    values = {
-        name: _first(operations, name, count)
-        for name in ("flops", "reads", "writes", "sent", "received")
-    }
-    groups: dict[str, tuple[int, ...]] = {}
-    traces = []
-    for node in range(count):
-        builder = TraceBuilder()
-        places: dict[int, int] = {}
-        for at, one in enumerate(operations):
-            if not done[at, node]:
-                continue
-            first, stride, size = (int(part[node]) for part in one.group)
-            members = tuple(first + one * stride for one in range(size))
-            needs = [places[need] for need in one.needs if need in places]
-            sent, received = values["sent"][at, node], values["received"][at, node]
-            if one.kind == "send":
-                gap = setting.system.stage_nodes
-                if received:
-                    places[at] = builder.add(
-                        one.name, RECEIVE, source=node - gap, destination=node,
-                        communication_size=int(received), tag=at, data=needs,
-                    )  # fmt: skip
-                if sent:
-                    places[at] = builder.add(
-                        one.name, SEND, source=node, destination=node + gap,
-                        communication_size=int(sent), tag=at, data=needs,
-                    )  # fmt: skip
-            elif one.kind in COLLECTIVES and size > 1:
-                name = f"{first}:{stride}:{size}"
-                groups.setdefault(name, members)
-                most = float(values["sent"][at, list(members)].max())
-                if one.kind == "all_reduce":
-                    most = most * size / (2 * (size - 1))
-                elif one.kind == "reduce_scatter":
-                    most = most * size / (size - 1)
-                elif one.kind == "all_gather":
-                    most = most / (size - 1)
-                places[at] = builder.add(
-                    one.name,
-                    COLLECTIVE,
-                    collective=TRACED.index(COLLECTIVES[one.kind]),
-                    communication_size=max(int(most), 1),
-                    group=name,
-                    data=needs,
-                )
-            else:
-                places[at] = builder.add(
-                    one.name,
-                    COMPUTE,
-                    num_ops=int(values["flops"][at, node]),
-                    tensor_size=int(values["reads"][at, node] + values["writes"][at, node]),
-                    data=needs,
-                )
-        traces.append(builder.build())
-    return TraceSet(tuple(traces), groups)
 
 
 TEXT, COLUMNAR = "text", "columns"

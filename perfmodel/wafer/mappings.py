@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.axes import axis_product, axis_values, encode
 from perfmodel.base.errors import StrategyError, did_you_mean
 from perfmodel.kernels.wafer.columns import MeshMappings
-from perfmodel.strategy.grid import axis_product, axis_values, encode
 from perfmodel.wafer.result_subject import AXES, FIELD_BY_NAME, MAPPING_FIELDS
 
 GRID = re.compile(r"(\d{1,9})(?:\s*[xX×]\s*(\d{1,9}))?")

@@ -8,21 +8,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from perfmodel.base.fields import read_fields
+from perfmodel.base.fields import Field, read_fields
 from perfmodel.kernels.variables import RATE, Variable, parts_of, read_variables
 from perfmodel.kernels.wafer.columns import CACHE_LAYOUTS, CLOSED_ROWS
 from perfmodel.kernels.wafer.products import PRODUCTS
 from perfmodel.kernels.wafer.reduce import ALGORITHMS
 from perfmodel.store.subject import Subject
-from perfmodel.strategy.fields import StrategyField
 
-MAPPING_FIELDS: tuple[StrategyField, ...] = read_fields(
+MAPPING_FIELDS: tuple[Field, ...] = read_fields(
     Path(__file__).with_name("fields.csv"),
     {"collective": ALGORITHMS, "product": PRODUCTS, "cache_layout": CACHE_LAYOUTS},
 )["mapping"]
 """A mapping's fields; ``grid`` names the first two at once."""
 
-FIELD_BY_NAME: Mapping[str, StrategyField] = {spec.name: spec for spec in MAPPING_FIELDS}
+FIELD_BY_NAME: Mapping[str, Field] = {spec.name: spec for spec in MAPPING_FIELDS}
 MOST_TOKENS = int(FIELD_BY_NAME["context"].maximum)
 AXES = ("grid", *(spec.name for spec in MAPPING_FIELDS[2:]))
 
@@ -61,6 +60,8 @@ SUBJECT = Subject(
     {},
     "wafer",
     SCHEMA_VERSION,
+    VARIABLES,
+    FIELD_BY_NAME,
     whole="latency",
     parts=TIME_COMPONENTS,
     always=("hardware", "phase", "grid_rows", "grid_columns"),

@@ -14,9 +14,9 @@ from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.errors import DataError
 from perfmodel.base.files import atomic_path
 from perfmodel.base.memory import check_memory
+from perfmodel.base.routing import COUNTED, parse_routing
 from perfmodel.compute.expected_loads import draw_tokens, draw_weights
 from perfmodel.compute.routing import assign
-from perfmodel.model.routing import COUNTED, parse_routing
 from perfmodel.wafer.setting import CoreSetting
 
 # Which experts the tokens of every layer go to, read from a file or drawn.
@@ -193,7 +193,7 @@ def core_routing(
     ----------
     setting : CoreSetting
     words : str
-        A distribution as of `perfmodel.model.routing.parse_routing` (how popular experts are is
+        A distribution as of `perfmodel.base.routing.parse_routing` (how popular experts are is
         drawn for each layer, tokens anew for each layer and step, within groups of experts where
         the model has them), or a file that ends in ``.npz`` (`read_routing`; the same in every
         step unless it holds steps).

@@ -47,7 +47,7 @@ class WaferSystem:
         Nodes that each hold the shared experts and serve a share of the batch.
     expert_exchange : {"alltoall", "allgather", "multicast"}
     routing : str
-        Distribution of tokens over experts, as `perfmodel.model.routing.parse_routing` reads it.
+        Distribution of tokens over experts, as `perfmodel.base.routing.parse_routing` reads it.
     """
 
     nodes: int = 1

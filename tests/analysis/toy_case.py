@@ -10,8 +10,8 @@ import numpy as np
 
 from perfmodel import load_framework, load_hardware, load_model
 from perfmodel.analysis.case import Change, Outcome, TrainingCase
+from perfmodel.analysis.single import one_strategy
 from perfmodel.hwprofiles import Hardware
-from perfmodel.strategy.single import one_strategy
 
 RUN: dict[str, Any] = {
     "tensor_parallel": 2,

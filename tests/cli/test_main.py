@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from perfmodel import __version__
+from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.base.wings import WINGS
 from perfmodel.cli.group import commands_by_wing
 from perfmodel.cli.main import cli
@@ -18,7 +19,6 @@ from perfmodel.cli.shared import options
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import framework_names
 from perfmodel.strategy.enumerate import strategy_grid
-from perfmodel.strategy.fields import FIELDS
 from tests.cli.running import assert_one_line, changed, run
 
 RUN = ["--devices", "8", "--seq-len", "4096", "--global-batch", "64"]

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.base.errors import DataError
+from perfmodel.base.routing import Routing
 from perfmodel.compute.expected_loads import draw_tokens, draw_weights, expected_loads
 from perfmodel.compute.grouped_gemm import pack_loads
 from perfmodel.compute.moe import moe_layer_times
 from perfmodel.compute.routing import inclusion_probabilities, load_shares, rank_loads
-from perfmodel.model.routing import Routing
 from tests import data
 
 
@@ -96,7 +96,7 @@ def test_popular_experts_leave_others_idle_and_make_stragglers():
 
 def of_wafer() -> Routing:
     """Return the reference counts of 58 layers."""
-    from perfmodel.model.routing import parse_routing
+    from perfmodel.base.routing import parse_routing
 
     return parse_routing(f"empirical:{data.needed(data.WAFER / 'bincounts.json')}")
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.base.errors import DataError, HardwareError
+from perfmodel.base.routing import Routing
 from perfmodel.compute.grouped_gemm import KERNELS, grouped_gemm_times, pack_loads
 from perfmodel.compute.moe import PARTS, moe_layer_times, moe_times
 from perfmodel.hwprofiles import load_hardware
-from perfmodel.model.routing import Routing
 
 BALANCED = Routing("balanced")
 SHAPE = {"hidden": 4096, "intermediate": 1536, "experts": 128, "top_k": 8}

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.base.errors import DataError
+from perfmodel.base.routing import DISTRIBUTIONS, Routing, parse_routing
 from perfmodel.compute.routing import (
     assign,
     check_sizes,
@@ -16,7 +17,6 @@ from perfmodel.compute.routing import (
     loads,
     rank_loads,
 )
-from perfmodel.model.routing import DISTRIBUTIONS, Routing, parse_routing
 from tests.data import ROUTING_COUNTS, needed
 
 DRAWN = [Routing(name) for name in ("uniform", "dirichlet", "two_level")]

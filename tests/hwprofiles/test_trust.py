@@ -8,6 +8,7 @@ import tomllib
 import pytest
 
 from perfmodel.base.errors import HardwareError
+from perfmodel.base.provenance import LEVELS
 from perfmodel.base.regimes import REGIMES
 from perfmodel.compute.gemm import gemm_device
 from perfmodel.hwprofiles import list_hardware, load_hardware
@@ -16,7 +17,6 @@ from perfmodel.hwprofiles.loader import chip_clock, relatives
 from perfmodel.hwprofiles.trust import (
     FILE,
     KERNELS,
-    LEVELS,
     PRIOR_CLOCK,
     UNSTATED,
     Relative,

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from perfmodel.base.errors import FormatError, StrategyError
+from perfmodel.base.facts import Run
 from perfmodel.launch.software import format_launch, parse_launch, read_launch
 from perfmodel.launch.text import heredocs
-from perfmodel.software.facts import Run
 from perfmodel.software.framework import as_run
 from tests.data import launch_sample
 from tests.launch.launches import one_launch, round_trips

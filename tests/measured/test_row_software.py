@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from perfmodel.base.facts import Run
 from perfmodel.measured.row_software import (
     framework_of,
     precision_of,
@@ -16,7 +17,6 @@ from perfmodel.measured.row_software import (
 )
 from perfmodel.measured.rows import MeasuredRow, Skip
 from perfmodel.model.presets import load_model
-from perfmodel.software.facts import Run
 from perfmodel.software.framework import as_run, load_framework
 from perfmodel.training.memory import waiting_share
 

@@ -10,7 +10,7 @@ import pytest
 from perfmodel.base.errors import ModelError
 from perfmodel.model.adapters import FROZEN_BYTES, AdapterSpec
 from perfmodel.model.presets import load_model, model_from_record
-from perfmodel.operations.flops import adapter_parameters
+from perfmodel.training.flops import adapter_parameters
 
 
 @pytest.mark.parametrize(

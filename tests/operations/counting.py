@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from perfmodel.operations.flops import model_flops_per_token
+from perfmodel.base.axes import columns_from_rows
 from perfmodel.operations.operations import (
     LAYER_KEY_FIELDS,
     Attention,
@@ -15,7 +15,7 @@ from perfmodel.operations.operations import (
 )
 from perfmodel.operations.parts import model_parts, part_operations
 from perfmodel.software.framework import load_framework
-from perfmodel.strategy.grid import columns_from_rows
+from perfmodel.training.flops import model_flops_per_token
 from perfmodel.training.schedule import stage_compositions
 
 PASSES = ("forward", "backward_input", "backward_weight")

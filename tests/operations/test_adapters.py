@@ -8,10 +8,10 @@ import pytest
 from perfmodel.model.adapters import AdapterSpec
 from perfmodel.model.presets import load_model
 from perfmodel.operations.adapters import MARK
-from perfmodel.operations.flops import adapter_flops, model_flops_per_token
 from perfmodel.operations.operations import Communication, Gemm, Machine, Stream
 from perfmodel.operations.parts import model_parts, part_operations
 from perfmodel.software.framework import load_framework
+from perfmodel.training.flops import adapter_flops, model_flops_per_token
 from tests.training.gpt import keys_of
 
 DENSE = load_model("llama-3.1-8b")

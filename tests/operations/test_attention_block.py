@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from perfmodel.model.build import dense_model
-from perfmodel.operations.flops import attended_keys
 from perfmodel.operations.operations import Attention, Gemm, Stream
 from perfmodel.software.framework import load_framework
+from perfmodel.training.flops import attended_keys
 from tests.operations.counting import (
     communications,
     matrix_flops,

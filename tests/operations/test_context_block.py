@@ -7,9 +7,9 @@ import pytest
 
 from perfmodel.model.attention import AttentionSpec
 from perfmodel.operations.context_block import remote_work
-from perfmodel.operations.flops import attended_keys
 from perfmodel.operations.operations import Attention, Stream
 from perfmodel.software.framework import load_framework
+from perfmodel.training.flops import attended_keys
 from tests.operations.counting import communications, matrix_flops, number, operations_of
 from tests.operations.layers import LAYERS, model_of
 

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+from perfmodel.base.axes import columns_from_rows
 from perfmodel.compute.collectives import collective_times
 from perfmodel.compute.expert_exchange import moe_exchange_times
 from perfmodel.hwprofiles import load_hardware
@@ -23,7 +24,6 @@ from perfmodel.operations.operations import (
 from perfmodel.operations.parts import model_parts, part_operations
 from perfmodel.operations.pricing import price_operations
 from perfmodel.software.framework import load_framework
-from perfmodel.strategy.grid import columns_from_rows
 
 DEDUPLICATED = load_framework("megatron", expert_dispatch="deepep")
 

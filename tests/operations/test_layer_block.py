@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perfmodel.operations.flops import matrix_parameters, model_flops_per_token
 from perfmodel.operations.operations import PHASES, Communication, Gemm, Role, Stream
 from perfmodel.software.framework import load_framework
+from perfmodel.training.flops import matrix_parameters, model_flops_per_token
 from tests.operations.counting import communications, number, operations_of, total_bytes
 from tests.operations.layers import HIDDEN, LAYERS, model_of
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from perfmodel.base.axes import columns_from_rows
 from perfmodel.base.errors import DataError
 from perfmodel.model.build import moe_model
 from perfmodel.operations.mlp_block import SCATTER_FLOP, busiest_ranks
@@ -19,7 +20,6 @@ from perfmodel.operations.operations import (
 from perfmodel.operations.parts import model_parts, part_operations
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows
-from perfmodel.strategy.grid import columns_from_rows
 from perfmodel.sweeps.several import sweep
 from tests.operations.counting import number
 

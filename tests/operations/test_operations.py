@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from perfmodel.base.axes import columns_from_rows
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.model.build import dense_model
 from perfmodel.operations.operations import (
@@ -15,7 +16,6 @@ from perfmodel.operations.operations import (
 )
 from perfmodel.operations.parts import model_parts, part_operations
 from perfmodel.software.framework import load_framework
-from perfmodel.strategy.grid import columns_from_rows
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfmodel.base.axes import columns_from_rows
 from perfmodel.base.collectives import COLLECTIVES
 from perfmodel.model.build import dense_model
 from perfmodel.model.presets import load_model
@@ -27,7 +28,7 @@ from perfmodel.operations.operations import (
 from perfmodel.operations.parts import model_parts, padded_vocabulary, part_operations
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows
-from perfmodel.strategy.grid import VALID, columns_from_rows
+from perfmodel.strategy.grid import VALID
 from tests.operations import layers
 from tests.operations.counting import (
     MEGATRON,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from perfmodel.base.axes import columns_from_rows
 from perfmodel.operations import priced
 from perfmodel.operations.operations import LAYER_KEY_FIELDS, Gemm, LayerKeys
 from perfmodel.operations.priced import distinct_rows, stack, unstack, wide_formats
-from perfmodel.strategy.grid import columns_from_rows
 
 
 def test_distinct_rows_come_back_by_their_places():

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from perfmodel.base.axes import columns_from_rows
 from perfmodel.base.precisions import PRECISIONS
 from perfmodel.compute.gemm import gemm_times
 from perfmodel.compute.recurrence import recurrence_times
 from perfmodel.compute.sparse_attention import indexer_times, sparse_attention_times
 from perfmodel.hwprofiles import load_hardware
+from perfmodel.hwprofiles.rows import matrix_rates
 from perfmodel.operations.operations import (
     LAYER_KEY_FIELDS,
     Attention,
@@ -22,7 +24,6 @@ from perfmodel.operations.operations import (
     SparseAttention,
 )
 from perfmodel.operations.parts import model_parts, part_operations
-from perfmodel.operations.priced import matrix_rates
 from perfmodel.operations.pricing import (
     price_attention,
     price_indexers,
@@ -31,7 +32,6 @@ from perfmodel.operations.pricing import (
     price_sparse_attention,
 )
 from perfmodel.software.framework import load_framework
-from perfmodel.strategy.grid import columns_from_rows
 from tests.operations.counting import MEGATRON, keys_of
 from tests.operations.layers import LAYERS, model_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from perfmodel.compute.sparse_attention import sparse_keys
-from perfmodel.operations.flops import attended_keys, scored_keys
 from perfmodel.operations.operations import Attention, Indexer, SparseAttention
+from perfmodel.training.flops import attended_keys, scored_keys
 from tests.operations.counting import communications, number, operations_of
 from tests.operations.layers import LAYERS, model_of
 

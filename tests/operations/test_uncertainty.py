@@ -14,6 +14,7 @@ from perfmodel.analysis.explain import operation_costs
 from perfmodel.base.errors import HardwareError
 from perfmodel.base.regimes import LIMITS, REGIMES, regime
 from perfmodel.hwprofiles import load_hardware
+from perfmodel.hwprofiles.rows import kernel_widths, step_width, width_table
 from perfmodel.kernels.step.overlap import hidden_width, hide, width_of
 from perfmodel.kernels.step.tables import PART, WIDTHS
 from perfmodel.kernels.variables import VARIABLES
@@ -26,14 +27,7 @@ from perfmodel.operations.operations import (
     Role,
     Stream,
 )
-from perfmodel.operations.uncertainty import (
-    CLASSES,
-    kernel_class,
-    kernel_widths,
-    relative_width,
-    step_width,
-    width_table,
-)
+from perfmodel.operations.uncertainty import CLASSES, kernel_class, relative_width
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
 from perfmodel.sweeps.several import sweep

@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from perfmodel.training.step.workload import projected_workload
 from perfmodel.workloads.convert import synthetic
 from perfmodel.workloads.convert.astra_text import convert_text
 from perfmodel.workloads.convert.pytorch import pytorch_traces
 from perfmodel.workloads.export.chakra import projected_traces
-from perfmodel.workloads.export.workload import projected_workload
 from perfmodel.workloads.formats.astra_text import parse_astra_text
 from perfmodel.workloads.formats.chakra.files import read_trace, write_traces
 from perfmodel.workloads.formats.flexflow import flexflow_traces, parse_flexflow

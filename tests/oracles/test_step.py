@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from perfmodel.base.strategy_fields import MAPPINGS, OFFLOAD, OFFLOAD_TO
 from perfmodel.compute.network import network_table
 from perfmodel.compute.stream import stream_device
 from perfmodel.hwprofiles import load_hardware
@@ -29,7 +30,6 @@ from perfmodel.kernels.step.scheduled import shard_prices
 from perfmodel.kernels.step.stages import sum_stages, sum_widths
 from perfmodel.kernels.stream import stream_time
 from perfmodel.kernels.variables import MEMORY_COMPONENTS, STEP_VARIABLES, TIME_COMPONENTS
-from perfmodel.strategy.fields import MAPPINGS, OFFLOAD, OFFLOAD_TO
 
 NAMES = [item.name for item in STEP_VARIABLES]
 EXPOSED = ("tensor_exposed", "context_exposed", "expert_exposed")

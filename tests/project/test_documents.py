@@ -8,13 +8,13 @@ import pytest
 
 from perfmodel import strategies_from_rows
 from perfmodel.analysis.explain import operation_costs
+from perfmodel.base.facts import HEADER, text_of
+from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.cli.main import cli
 from perfmodel.kernels.serving import variables as serving_variables
 from perfmodel.kernels.variables import COSTS, VARIABLES
 from perfmodel.serving import grid as serving_rules
-from perfmodel.software.facts import HEADER, text_of
 from perfmodel.software.framework import FOLDER, FRAMEWORKS, IDENTITY
-from perfmodel.strategy.fields import FIELDS
 from perfmodel.strategy.rules import STATUS_NAMES, STATUS_REASONS
 from tests.data import DOCS, ROOT
 

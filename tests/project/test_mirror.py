@@ -68,11 +68,11 @@ ELSEWHERE: dict[tuple[str, str], tuple[str, ...]] = {
         "what `simulate` prints and stores, read where it is asked for",
     ): ("cli/workloads/simulated.py",),
     (
-        "workloads/export/test_workload.py",
+        "training/step/test_workload.py",
         "types and data-parallel operations of a projection, added up there",
     ): (
-        "perfmodel/workloads/export/types.py",
-        "perfmodel/workloads/export/data_parallel.py",
+        "perfmodel/training/step/types.py",
+        "perfmodel/training/step/data_parallel.py",
     ),
     ("oracles/test_chakra_wire.py", "messages and schema, read there by a decoder of its own"): (
         "perfmodel/workloads/formats/chakra/schema.py",

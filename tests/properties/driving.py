@@ -24,6 +24,8 @@ from perfmodel import (
 from perfmodel.base.collectives import ALGORITHMS, COLLECTIVES
 from perfmodel.base.errors import PerfModelError
 from perfmodel.base.pipelines import SCHEDULE_FACTS, SCHEDULES
+from perfmodel.base.routing import COUNTED, DISTRIBUTIONS, parse_routing
+from perfmodel.base.strategy_fields import MAPPINGS
 from perfmodel.compute.collectives import (
     collective_choices,
     link_occupancies,
@@ -40,14 +42,12 @@ from perfmodel.compute.sparse_attention import SPARSE_PHASES, indexer_times, spa
 from perfmodel.hwprofiles import load_mesh
 from perfmodel.kernels.serving.tables import ROWS
 from perfmodel.kernels.work import kernel_work
-from perfmodel.model.routing import COUNTED, DISTRIBUTIONS, parse_routing
-from perfmodel.report.timelines.step import step_timeline
 from perfmodel.serving.replay import replay_trace
 from perfmodel.serving.requests import RequestTrace, random_trace
 from perfmodel.software.framework import load_framework
-from perfmodel.strategy.fields import MAPPINGS
 from perfmodel.strategy.pipelines import usual_chunks
 from perfmodel.training.stages import pipeline_timeline, stage_memories
+from perfmodel.training.step.timeline import step_timeline
 from perfmodel.wafer.core_trace import format_pieces
 from perfmodel.wafer.cores.attention import AttentionSizes, Part, decode_attention
 from perfmodel.wafer.cores.instructions import bytes_times_links, multicasts

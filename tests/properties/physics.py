@@ -17,21 +17,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base.axes import encode
 from perfmodel.base.precisions import PRECISIONS
-from perfmodel.hwprofiles import Hardware, list_hardware, load_hardware
-from perfmodel.kernels.variables import MEMORY_COMPONENTS, STEP_VARIABLES, TIME_COMPONENTS
-from perfmodel.model.presets import load_model
-from perfmodel.model.spec import ModelSpec
-from perfmodel.software.framework import FRAMEWORKS, Framework, load_framework
-from perfmodel.strategy.fields import (
+from perfmodel.base.strategy_fields import (
     CONTEXT_PARALLEL_KINDS,
+    FIELD_BY_NAME,
     FIELDS,
     MAPPINGS,
     PIPELINE_SCHEDULES,
     RECOMPUTE,
     RECOMPUTE_METHODS,
 )
-from perfmodel.strategy.grid import VALID, StrategyGrid, encode
+from perfmodel.hwprofiles import Hardware, list_hardware, load_hardware
+from perfmodel.kernels.variables import MEMORY_COMPONENTS, STEP_VARIABLES, TIME_COMPONENTS
+from perfmodel.model.presets import load_model
+from perfmodel.model.spec import ModelSpec
+from perfmodel.software.framework import FRAMEWORKS, Framework, load_framework
+from perfmodel.strategy.grid import VALID, StrategyGrid
 from perfmodel.strategy.mapping import axis_order
 from perfmodel.strategy.rules import strategy_status
 from perfmodel.training.project import project_grid
@@ -194,7 +196,9 @@ def _draw_columns(rng: np.random.Generator, model: ModelSpec, count: int, bits: 
     columns["recompute_method"] = np.where(full, pick(0, 0, 1, 2, 3), 0)
     some = columns["recompute_method"] > 0
     columns["recompute_num_layers"] = np.where(some, pick(1, 2, 3, 8), 0)
-    usual_values = {field.name: encode(field.name, field.default) for field in FIELDS}
+    usual_values = {
+        field.name: encode(field.name, field.default, FIELD_BY_NAME) for field in FIELDS
+    }
     return {name: columns.get(name, np.full(count, value)) for name, value in usual_values.items()}
 
 

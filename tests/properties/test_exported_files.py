@@ -20,14 +20,15 @@ from perfmodel.base.collectives import TRACED
 from perfmodel.model.build import dense_model, moe_model
 from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.strategy.grid import VALID
-from perfmodel.workloads.export.chakra import projected_traces, rank_groups
+from perfmodel.training.step.groups import rank_groups
+from perfmodel.training.step.workload import projected_workload
+from perfmodel.workloads.export.chakra import projected_traces
 from perfmodel.workloads.export.text import (
     LAYERNORM,
     OF_EXPERTS,
     astra_text_workload,
     corrected_workload,
 )
-from perfmodel.workloads.export.workload import projected_workload
 from perfmodel.workloads.formats.aicb_text import format_aicb_text, parse_aicb_text
 from perfmodel.workloads.formats.astra_text import (
     RECOMPUTING,

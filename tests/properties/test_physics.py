@@ -7,9 +7,9 @@ import functools
 import numpy as np
 import pytest
 
+from perfmodel.base.strategy_fields import MAPPINGS
 from perfmodel.compute.gemm import gemm_times
 from perfmodel.hwprofiles import load_hardware
-from perfmodel.strategy.fields import MAPPINGS
 from tests.properties.physics import (
     LAWS,
     Case,

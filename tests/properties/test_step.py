@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfmodel.base.strategy_fields import MAPPINGS
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.kernels.variables import MEMORY_COMPONENTS, STEP_VARIABLES, TIME_COMPONENTS
 from perfmodel.software.framework import FRAMEWORKS, load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
-from perfmodel.strategy.fields import MAPPINGS
 from perfmodel.strategy.grid import VALID
 from perfmodel.training.project import project_grid
 from perfmodel.training.workload import Workload

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfmodel.model.build import dense_model
-from perfmodel.operations.flops import model_flops_per_token
+from perfmodel.training.flops import model_flops_per_token
 
 
 def narayanan_2021_equation_3(batch, length, layers, hidden, vocabulary):

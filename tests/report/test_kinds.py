@@ -2,11 +2,11 @@
 
 import pytest
 
+from perfmodel.base.strategy_fields import FIELD_BY_NAME
 from perfmodel.kernels import variables
 from perfmodel.kernels.serving import variables as serving_variables
 from perfmodel.report import kinds
 from perfmodel.report.kinds import form_of, title_of
-from perfmodel.strategy.fields import FIELD_BY_NAME
 from perfmodel.wafer import result_subject as wafer_variables
 
 ADDED = {"communication_share", "bubble_share", "pass_time", "devices"}

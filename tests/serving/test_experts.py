@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from perfmodel import load_model
+from perfmodel.base.routing import Routing
 from perfmodel.hwprofiles import load_hardware
-from perfmodel.model.routing import Routing
 from perfmodel.serving.experts import expert_kernel, expert_times
 from perfmodel.serving.layouts import LAYOUT_FIELDS, WEIGHT_FORMATS, Layouts
 from perfmodel.software.engine import load_engine

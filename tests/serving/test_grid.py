@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import StrategyError
+from perfmodel.base.served_fields import DEPLOYMENT_FIELDS
 from perfmodel.kernels.serving.tables import STATES
 from perfmodel.serving.enumerate import deployments_from_rows, load_grid, serving_grid
 from perfmodel.serving.grid import KERNEL_STATES, STATUS_NAMES, STATUS_REASONS, joined
 from perfmodel.software.engine import load_engine
-from perfmodel.strategy.served_fields import DEPLOYMENT_FIELDS
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from perfmodel import load_hardware, load_model
 from perfmodel.compute.collectives import collective_times
 from perfmodel.compute.gemm import gemm_times, weight_only_times
+from perfmodel.hwprofiles.rows import step_width
 from perfmodel.kernels.serving.tables import (
     ATTENTION,
     COMMUNICATION,
@@ -18,7 +19,6 @@ from perfmodel.kernels.serving.tables import (
 )
 from perfmodel.operations.operations import Communication, Gemm, Role, Stream
 from perfmodel.operations.served import pass_keys
-from perfmodel.operations.uncertainty import step_width
 from perfmodel.serving.communication import all_reduce_times
 from perfmodel.serving.layouts import ProductFormat
 from perfmodel.serving.pass_pricing import (

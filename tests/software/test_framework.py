@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from perfmodel.base.errors import StrategyError
+from perfmodel.base.facts import Run, release_key
 from perfmodel.base.fields import facts_of
-from perfmodel.software.facts import Run, release_key
 from perfmodel.software.framework import (
     AS_STATED,
     FRAMEWORKS,

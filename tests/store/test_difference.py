@@ -10,10 +10,10 @@ import pytest
 
 import perfmodel
 from perfmodel.base.errors import DataError
+from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.store.cost import add_cost
 from perfmodel.store.difference import Change, difference, matched
 from perfmodel.store.results import as_table
-from perfmodel.strategy.fields import FIELDS
 
 RUN = {"sequence_length": 4096, "global_batch_size": 64}
 AXES = {"pipeline_parallel": [1, 2], "context_parallel": 1, "virtual_pipeline": 1, **RUN}

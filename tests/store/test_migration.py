@@ -12,6 +12,7 @@ import pytest
 
 from perfmodel import best, open_results, save_results
 from perfmodel.base.errors import DataError
+from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.base.table import Table
 from perfmodel.kernels.variables import MEMORY_COMPONENTS, SCHEMA_VERSION, TIME_COMPONENTS
 from perfmodel.model.presets import load_model, model_from_record
@@ -19,7 +20,6 @@ from perfmodel.software.framework import framework_of_record
 from perfmodel.store.migration import MIGRATED_FROM, STEPS, to_present
 from perfmodel.store.results import open_table
 from perfmodel.store.subject import SERVING, TRAINING
-from perfmodel.strategy.fields import FIELDS
 from perfmodel.wafer.result_subject import SUBJECT as WAFER
 from tests.cli.running import assert_one_line, document, run
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from perfmodel.base import memory
 from perfmodel.base.errors import StrategyError
+from perfmodel.base.strategy_fields import FIELD_BY_NAME, FIELDS
 from perfmodel.model.presets import load_model
 from perfmodel.strategy import enumerate
 from perfmodel.strategy.enumerate import (
@@ -21,7 +22,6 @@ from perfmodel.strategy.enumerate import (
     strategies_from_rows,
     strategy_grid,
 )
-from perfmodel.strategy.fields import FIELD_BY_NAME, FIELDS
 from perfmodel.strategy.grid import VALID
 from perfmodel.strategy.rules import STATUS_NAMES, strategy_status
 

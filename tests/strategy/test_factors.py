@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import StrategyError
+from perfmodel.base.strategy_fields import MAPPINGS
 from perfmodel.model.presets import load_model
 from perfmodel.strategy.enumerate import enumerate_strategies
 from perfmodel.strategy.factors import AWAY, LAYERS, OUTER, SHARDING, pairs, strategy_space
-from perfmodel.strategy.fields import MAPPINGS
 
 PROBLEM = {"sequence_length": 1024, "global_batch_size": [32, 64]}
 SPACES = {

@@ -12,23 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.analysis.explain import operation_costs
+from perfmodel.base.axes import columns_from_rows
 from perfmodel.base.errors import StrategyError
+from perfmodel.base.strategy_fields import MAPPING_AXES, MAPPINGS
 from perfmodel.cli.main import cli
 from perfmodel.compute.collectives import collective_times
+from perfmodel.compute.expert_exchange import stage_members, stage_strides
 from perfmodel.kernels.collective.table import blank_network, torus_share
 from perfmodel.kernels.step import placement as kernel
 from perfmodel.operations.operations import LayerKeys
 from perfmodel.strategy.enumerate import enumerate_strategies, strategies_from_rows, strategy_grid
-from perfmodel.strategy.fields import MAPPING_AXES, MAPPINGS
-from perfmodel.strategy.grid import columns_from_rows
-from perfmodel.strategy.mapping import (
-    axis_order,
-    axis_strides,
-    layer_placement,
-    placement,
-    stage_members,
-    stage_strides,
-)
+from perfmodel.strategy.mapping import axis_order, axis_strides, layer_placement, placement
 from perfmodel.strategy.rules import STATUS_NAMES
 from perfmodel.sweeps.several import sweep
 from perfmodel.training.workload import layer_columns

@@ -6,12 +6,12 @@ import re
 
 import pytest
 
+from perfmodel.analysis.single import one_strategy
 from perfmodel.base.errors import StrategyError
 from perfmodel.model.presets import load_model
 from perfmodel.strategy.enumerate import enumerate_strategies, possible_instead, strategy_grid
 from perfmodel.strategy.grid import VALID
 from perfmodel.strategy.nearby import virtual_degrees
-from perfmodel.strategy.single import one_strategy
 
 RUN = {"sequence_length": 4096, "global_batch_size": 256}
 

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from perfmodel.base.axes import columns_from_rows
 from perfmodel.model.adapters import AdapterSpec
 from perfmodel.model.build import dense_model
 from perfmodel.model.presets import load_model
 from perfmodel.strategy.enumerate import describe_rejected, strategies_from_rows, strategy_grid
-from perfmodel.strategy.grid import VALID, columns_from_rows
+from perfmodel.strategy.grid import VALID
 from perfmodel.strategy.rules import (
     LATE_RULES,
     PRECISION_UNSUPPORTED,

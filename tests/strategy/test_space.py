@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import StrategyError
+from perfmodel.base.strategy_fields import MAPPINGS
 from perfmodel.model.presets import load_model
 from perfmodel.strategy import space
 from perfmodel.strategy.enumerate import enumerate_strategies
-from perfmodel.strategy.fields import MAPPINGS
 from perfmodel.strategy.grid import VALID
 from perfmodel.strategy.space import Space
 

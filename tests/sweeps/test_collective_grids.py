@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from perfmodel.base.collectives import bus_factor
 from perfmodel.compute.collectives import COLLECTIVES
-from perfmodel.sweeps.collective_grids import bus_factor
 
 
 def test_bus_factors_are_those_of_nccl_tests() -> None:

@@ -14,16 +14,17 @@ from hypothesis import strategies as st
 from perfmodel.base import memory
 from perfmodel.base.errors import DataError, HardwareError
 from perfmodel.base.precisions import STREAM_PRECISIONS
+from perfmodel.base.table import Axis, cartesian
 from perfmodel.compute.gemm import gemm_times
 from perfmodel.compute.stream import stream_times
 from perfmodel.hwprofiles import Hardware
 from perfmodel.hwprofiles.trust import KERNELS
 from perfmodel.store.files import save_results
 from perfmodel.store.netcdf import read_netcdf
-from perfmodel.sweeps.grid_dataset import KERNEL_VARIABLES, Axis, cartesian, kernel_rows
+from perfmodel.store.results import TRUST
+from perfmodel.sweeps.grid_dataset import KERNEL_VARIABLES, kernel_rows
 from perfmodel.sweeps.grids import kernel_grid
 from perfmodel.sweeps.kernel_kinds.evaluations import stream_kernels
-from perfmodel.sweeps.trust import TRUST
 from tests.data import DOCS
 
 GEMM = {"precision": ["bf16"], "m": [1, 4096], "n": [4096, 8192], "k": [4096], "batch": [1]}
@@ -208,4 +209,4 @@ def test_kernels_beyond_the_memory_are_refused(monkeypatch: pytest.MonkeyPatch) 
     assert cartesian([axis, axis])["m"].size == 1_000_000
     monkeypatch.setattr(memory, "memory_limit", lambda: 10**8)
     with pytest.raises(DataError, match=r"^1,000,000 kernels on 1 rows of hardware need about"):
-        cartesian([axis, axis])
+        cartesian([axis, axis], results=len(KERNEL_VARIABLES))

@@ -19,15 +19,14 @@ from perfmodel import (
     serving_grid,
 )
 from perfmodel.base.errors import DataError, StrategyError
+from perfmodel.base.served_fields import DEPLOYMENT_FIELDS, LOAD_FIELDS
 from perfmodel.hwprofiles.trust import KERNELS
 from perfmodel.kernels.serving.variables import ROW_VARIABLES, TIME_COMPONENTS, VARIABLES
 from perfmodel.serving.requests import random_trace
 from perfmodel.store.files import save_results
-from perfmodel.store.results import open_table
-from perfmodel.strategy.served_fields import DEPLOYMENT_FIELDS, LOAD_FIELDS
+from perfmodel.store.results import TRUST, open_table
 from perfmodel.sweeps.serving import Block, ServedGrid, serve_table
 from perfmodel.sweeps.serving_replay import replay_table
-from perfmodel.sweeps.trust import TRUST
 from tests.sweeps.block_sweeps import assert_same
 
 HARDWARE = ["dgx-h100", "dgx-h200"]

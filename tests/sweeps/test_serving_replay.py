@@ -11,8 +11,8 @@ from perfmodel.kernels.serving.variables import VARIABLES
 from perfmodel.serving.project import prepare
 from perfmodel.serving.replay import replay_trace
 from perfmodel.serving.requests import RequestTrace
+from perfmodel.store.results import TRUST
 from perfmodel.sweeps.serving_replay import replay_table, trace_loads
-from perfmodel.sweeps.trust import TRUST
 
 TRACE = RequestTrace(np.array([1.0, 1.5, 11.0]), np.array([2000, 500, 1000]), np.array([4, 20, 2]))
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import DataError, StrategyError
+from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.hwprofiles.trust import KERNELS
 from perfmodel.kernels.variables import (
@@ -22,12 +23,11 @@ from perfmodel.model.presets import load_model
 from perfmodel.software.framework import load_framework
 from perfmodel.store.files import save_results
 from perfmodel.store.netcdf import read_netcdf
+from perfmodel.store.results import TRUST
 from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
-from perfmodel.strategy.fields import FIELDS
 from perfmodel.strategy.rules import STATUS_NAMES
 from perfmodel.sweeps.several import sweep
 from perfmodel.sweeps.sweep import sweep_table
-from perfmodel.sweeps.trust import TRUST
 from tests.data import BASELINES
 
 RUN = {"sequence_length": 4096, "global_batch_size": 64}

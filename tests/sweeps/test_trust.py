@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.hwprofiles.trust import KERNELS
+from perfmodel.store.results import trust_by_hardware
 from perfmodel.sweeps.grids import kernel_grid
 from perfmodel.sweeps.trust import (
     TRUST,
-    trust_by_hardware,
     trust_document,
     trust_words,
     uncalibrated,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from perfmodel.base.axes import columns_from_rows
 from perfmodel.model.build import dense_model
 from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys
 from perfmodel.operations.parts import model_parts
 from perfmodel.software.framework import load_framework
-from perfmodel.strategy.grid import columns_from_rows
 from perfmodel.training.memory import part_memory
 
 SEQUENCE = 2048  # ibid., section 6

@@ -11,8 +11,8 @@ from perfmodel import strategies_from_rows
 from perfmodel.kernels.variables import MEMORY_COMPONENTS, TIME_COMPONENTS
 from perfmodel.model.adapters import AdapterSpec
 from perfmodel.model.presets import load_model
-from perfmodel.operations.flops import adapter_parameters
 from perfmodel.strategy.rules import STATUS_NAMES
+from perfmodel.training.flops import adapter_parameters
 
 RUN = {"sequence_length": 4096, "micro_batches": 4}
 

@@ -12,7 +12,12 @@ from perfmodel.model.layers import LayerSpec, MlpSpec
 from perfmodel.model.recurrence import RecurrenceSpec, ShortConvolutionSpec
 from perfmodel.software.framework import load_framework
 from perfmodel.training.activations import Scope
-from perfmodel.training.block_activations import attention_kept, context_working, mlp_kept
+from perfmodel.training.block_activations import (
+    attention_kept,
+    context_working,
+    mlp_kept,
+    recurrence_saved_bytes,
+)
 from tests.training.gpt import keys_of
 from tests.training.saved_layers import SAVED, TOKENS, per_token
 
@@ -284,3 +289,23 @@ def test_latent_experts_dispatch_their_latent():
         LayerSpec((), (latent,), norms=1), 64, "megatron"
     )
     assert less == 2 * 2 * 2 * (64 - 16) - 2 * 16  # inputs and outputs of experts; their sum
+
+
+STATES_SAVED = [
+    ("gated_delta", (2 * 2 * 128 + 4 * 128 + 4 + 4 * 64) * 2 + (2 * 2 + 4) * 4),
+    ("kimi_delta", (2 * 2 * 128 + 4 * 128 + 4 * 128 + 4 + 2 * 4 * 64) * 2 + 2 * 2 * 4),
+    ("mamba2", (3 * 4 * 128 + 2 * 2 * 128 + 4) * 2),
+    ("lightning", (2 * 2 * 128 + 4 * 128) * 2),
+]
+
+
+@pytest.mark.parametrize(("kind", "by_hand"), STATES_SAVED)
+def test_kept_bytes_of_a_token_by_hand(kind, by_hand):
+    shape = {"heads": 4, "key_heads": 2, "key_dim": 128, "value_dim": 128, "chunk": 64}
+    assert recurrence_saved_bytes(kind, **shape) == by_hand
+
+
+def test_kept_states_of_the_selective_scan_are_one_pair_per_2048_tokens():
+    shape = {"heads": 8, "key_heads": 1, "key_dim": 16, "value_dim": 1, "chunk": 64}
+    found = recurrence_saved_bytes("mamba1", **shape)
+    assert found == (4 * 8 + 2 * 16) * 2 + 8 * 2 * 16 * 4 / 2048

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from perfmodel.base.strategy_fields import OFFLOAD, RECOMPUTE
 from perfmodel.base.table import Table
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import enumerate_strategies
-from perfmodel.strategy.fields import OFFLOAD, RECOMPUTE
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.sweeps.sweep import sweep_table
 from perfmodel.training.bounds import Bounds, Open, lower_bounds

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from perfmodel.base.axes import columns_from_rows
 from perfmodel.compute.collectives import collective_times
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.operations.operations import (
@@ -17,7 +18,6 @@ from perfmodel.operations.operations import (
 from perfmodel.operations.parts import model_parts
 from perfmodel.operations.priced import Priced
 from perfmodel.software.framework import load_framework
-from perfmodel.strategy.grid import columns_from_rows
 from perfmodel.training.part_table import (
     CHECK_CALLS,
     CHECK_MESSAGES,

@@ -354,9 +354,9 @@ def test_strategies_of_one_sweep_do_not_mix(project, h100, small_dense) -> None:
 @pytest.mark.parametrize("method", PARTLY)
 def test_explained_and_exported_steps_have_the_projection_s_time(method, h100, llama_8b) -> None:
     from perfmodel.analysis.explain import component, operation_costs
-    from perfmodel.strategy.single import one_strategy
-    from perfmodel.workloads.export.types import COMMUNICATION
-    from perfmodel.workloads.export.workload import projected_workload
+    from perfmodel.analysis.single import one_strategy
+    from perfmodel.training.step.types import COMMUNICATION
+    from perfmodel.training.step.workload import projected_workload
 
     axes = {
         **dict(zip(FIELDS, (method, 3), strict=True)),

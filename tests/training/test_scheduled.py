@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from perfmodel.analysis.single import one_strategy
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.kernels.variables import MEMORY_COMPONENTS, STEP_VARIABLES, TIME_COMPONENTS
@@ -14,7 +15,6 @@ from perfmodel.model.presets import load_model
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
 from perfmodel.strategy.pipelines import named_pipeline
-from perfmodel.strategy.single import one_strategy
 from perfmodel.training import scheduled
 from perfmodel.training.project import project_grid
 from perfmodel.training.scheduled import FILLED

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from perfmodel.analysis.single import one_strategy
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.kernels.variables import MEMORY_COMPONENTS, STEP_VARIABLES
 from perfmodel.model.layers import layer_parameters
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows
-from perfmodel.strategy.single import one_strategy
 from perfmodel.sweeps.sweep import sweep_table
 from perfmodel.training.activations import Scope
 from perfmodel.training.memory import gathered_working

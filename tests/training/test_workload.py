@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from perfmodel.strategy.grid import StrategyGrid, columns_from_rows
+from perfmodel.base.axes import columns_from_rows
+from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.training.workload import Workload
 
 

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perfmodel.base.collectives import ALGORITHMS, COLLECTIVES, PROTOCOLS
+from perfmodel.base.collectives import ALGORITHMS, COLLECTIVES, PROTOCOLS, bus_factor
 from perfmodel.base.errors import did_you_mean
 from perfmodel.base.regimes import regime_name
 from perfmodel.compute.collectives import collective_choices
@@ -46,7 +46,7 @@ from perfmodel.measured.nccl_tests import COLLECTIVE_OF, NcclTest, is_nccl_tests
 from perfmodel.measured.rows import MeasuredRow, Skip
 from perfmodel.serving.communication import all_reduce_times
 from perfmodel.software.engine import load_engine
-from perfmodel.sweeps.collective_grids import bus_factor, strides
+from perfmodel.sweeps.collective_grids import strides
 
 ALIASES = {
     "collective": "op",

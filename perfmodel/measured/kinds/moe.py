@@ -21,6 +21,7 @@ from perfmodel.base.columns import Integers
 from perfmodel.base.errors import DataError
 from perfmodel.base.precisions import OPERAND_BYTES, format_name, rate_format
 from perfmodel.base.regimes import regime_name
+from perfmodel.base.routing import parse_routing
 from perfmodel.compute.grouped_gemm import (
     GROUPED_BOUNDS,
     STAGES,
@@ -41,7 +42,6 @@ from perfmodel.measured.kind import (
     stated,
 )
 from perfmodel.measured.rows import MeasuredRow, Skip
-from perfmodel.model.routing import parse_routing
 
 WHOLE = ("num_tokens", "hidden", "inter", "topk", "experts", "moe_tp", "moe_ep", "groups",
          "m_per_group", "n", "k")  # fmt: skip

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.base.axes import columns_from_rows
 from perfmodel.base.columns import Floats
 from perfmodel.base.errors import PerfModelError
+from perfmodel.base.served_fields import LOAD_FIELD_BY_NAME
 from perfmodel.measured.kind import Kind, Rows
 from perfmodel.measured.rows import MeasuredRow, Outcome, Skip
 from perfmodel.measured.serving_results import COLUMNS, read_serving_results
@@ -36,8 +38,6 @@ from perfmodel.serving.grid import RATE_ABOVE_CAPACITY, STATUS_REASONS, Deployme
 from perfmodel.serving.memory import deployment_memory
 from perfmodel.serving.pass_table import pass_tables
 from perfmodel.serving.project import Points, deployment_columns, project_points
-from perfmodel.strategy.grid import columns_from_rows
-from perfmodel.strategy.served_fields import LOAD_FIELD_BY_NAME
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.base.errors import ModelError, PerfModelError
+from perfmodel.base.facts import Run
 from perfmodel.kernels.variables import MEMORY_COMPONENTS, TIME_COMPONENTS
 from perfmodel.measured.kind import Kind
 from perfmodel.measured.row_choices import (
@@ -40,7 +41,6 @@ from perfmodel.measured.row_software import (
 from perfmodel.measured.rows import MeasuredRow, Outcome, Skip
 from perfmodel.model.presets import list_models, load_model
 from perfmodel.model.spec import ModelSpec
-from perfmodel.software.facts import Run
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.grid import VALID
 from perfmodel.strategy.rules import PRECISION_UNSUPPORTED, STATUS_REASONS

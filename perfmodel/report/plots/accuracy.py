@@ -7,16 +7,15 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from perfmodel.base.columns import natural_order
 from perfmodel.base.errors import DataError, FormatError, did_you_mean
 from perfmodel.base.expression import evaluate_mask
 from perfmodel.base.figures import GREY, MARKERS, PALETTE, SOFT
 from perfmodel.base.files import read_text, shortened, user_path
-from perfmodel.measured.compare import Comparison, natural_order
-from perfmodel.measured.rows import ComparedRow, Outcome
 from perfmodel.report.plots.axes import category_axis, log_ticks, number_axis
 from perfmodel.report.plots.figure import Plot
 from perfmodel.report.plots.marks import Axis, Band, Line, Panel, Paper, Points, Text
@@ -27,6 +26,51 @@ OTHERS, NOT_STATED = "others", "not stated"
 ROW, FRAME = 0.17, 0.5
 """Height of a group's row, and of what is around them [in]."""
 PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
+
+
+Pair = tuple[Mapping[str, str], float, float]
+"""Cells of a row that was scored, what was measured and what projected."""
+
+
+class Compared(Protocol):
+    """Projections beside measurements, as `perfmodel.measured.compare.Comparison` has them.
+
+    Attributes
+    ----------
+    file : str
+        The table's path.
+    by : tuple of str
+        Columns that it is grouped by where nobody says.
+    quantity, unit : str
+        What was compared.
+    """
+
+    @property
+    def file(self) -> str: ...
+    @property
+    def by(self) -> tuple[str, ...]: ...
+    @property
+    def quantity(self) -> str: ...
+    @property
+    def unit(self) -> str: ...
+
+    def scored_rows(self) -> list[Pair]:
+        """Return cells, measured and projected value of every row that has both."""
+        ...
+
+
+class ComparedFile(NamedTuple):
+    """A comparison as it was written; attributes as of `Compared`."""
+
+    file: str
+    by: tuple[str, ...]
+    quantity: str
+    unit: str
+    rows: list[Pair]
+
+    def scored_rows(self) -> list[Pair]:
+        """Return cells, measured and projected value of every row that has both."""
+        return self.rows
 
 
 class Scored(NamedTuple):
@@ -50,14 +94,14 @@ class Scored(NamedTuple):
 
 
 def accuracy_plot(
-    found: Comparison | str | Path,
+    found: Compared | str | Path,
     *,
     group: str | None = None,
     where: str | None = None,
     paper: Paper,
 ) -> Plot:
     """Describe the figure; options as of `perfmodel.plot`."""
-    if not isinstance(found, Comparison):
+    if isinstance(found, str | Path):
         found = read_compared(found)
     scored = _scored(found, group, where)
     order = _groups(scored)
@@ -116,26 +160,26 @@ def accuracy_plot(
     )
 
 
-def _scored(found: Comparison, group: str | None, where: str | None) -> Scored:
+def _scored(found: Compared, group: str | None, where: str | None) -> Scored:
     """Return the rows that count, and how they are grouped."""
-    rows = [row for row in found.rows if row.scored]
+    rows = found.scored_rows()
     if where:
-        columns = list(dict.fromkeys(name for row in rows for name in row.cells))
+        columns = list(dict.fromkeys(name for cells, *_ in rows for name in cells))
         mask = evaluate_mask(where, lambda name: _typed(rows, name), columns, len(rows))
         rows = [row for row, chosen in zip(rows, mask, strict=True) if chosen]
     if not rows:
         raise DataError(f"{found.file}: no row was scored, so that there is nothing to draw")
     by = group if group is not None else found.by[0] if found.by else ""
     by = "" if by == "none" else by
-    if by and by not in rows[0].cells:
-        raise DataError(f"cannot group by '{by}': no such column{did_you_mean(by, rows[0].cells)}")
-    groups = [(row.cells.get(by) or NOT_STATED) if by else "" for row in rows]
-    pairs = np.array([(row.outcome.measured, row.outcome.projected) for row in rows], float)
+    if by and by not in rows[0][0]:
+        raise DataError(f"cannot group by '{by}': no such column{did_you_mean(by, rows[0][0])}")
+    groups = [(cells.get(by) or NOT_STATED) if by else "" for cells, *_ in rows]
+    pairs = np.array([values for _, *values in rows], float)
     return Scored(pairs[:, 0], pairs[:, 1], groups, by, found.quantity, found.unit)
 
 
-def _typed(rows: Sequence[ComparedRow], name: str) -> Any:
-    texts = [row.cells.get(name, "") for row in rows]
+def _typed(rows: Sequence[Pair], name: str) -> Any:
+    texts = [cells.get(name, "") for cells, *_ in rows]
     try:
         return np.array([float(text or "nan") for text in texts])
     except ValueError:
@@ -189,7 +233,7 @@ USUAL = ("hardware", "model", "kind", "dtype", "precision")
 """What rows are grouped by where nobody says, the first that differs."""
 
 
-def read_compared(path: str | Path) -> Comparison:
+def read_compared(path: str | Path) -> ComparedFile:
     """Return a written comparison, grouped by the first of `USUAL` that tells rows apart.
 
     Raises
@@ -211,25 +255,24 @@ def read_compared(path: str | Path) -> Comparison:
             f"'{source}' is no table of compared runs: no column {', '.join(missing)}; "
             "'perfmodel compare … -o FILE.csv' writes one"
         )
-    rows = []
+    every: list[Mapping[str, str]] = []
+    rows: list[Pair] = []
     for number, line in enumerate(lines, 2):
         if len(line) != len(header):
             raise DataError(f"{source}:{number}: {len(line)} cells; the header has {len(header)}")
         cells = dict(zip(header, line, strict=True))
         measured, projected = (_number(cells, name, f"{source}:{number}") for name in VALUES)
-        outcome = Outcome(measured, projected, skip_reason=cells["skip_reason"])
-        rows.append(ComparedRow(cells, number, outcome))
-    said = rows[0].cells if rows else {}
-    by = next((it for it in USUAL if len({row.cells.get(it) for row in rows}) > 1), None)
-    return Comparison(
-        said.get("kind", ""),
-        said.get("quantity") or "time",
+        every.append(cells)
+        if measured is not None and projected is not None:
+            rows.append((cells, measured, projected))
+    said = every[0] if every else {}
+    by = next((it for it in USUAL if len({cells.get(it) for cells in every}) > 1), None)
+    return ComparedFile(
         str(source),
-        None,
         (by,) if by else (),
-        tuple(header),
-        tuple(rows),
+        said.get("quantity") or "time",
         said.get("quantity_unit", "s"),
+        rows,
     )
 
 

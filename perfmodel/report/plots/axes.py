@@ -13,11 +13,10 @@ from perfmodel.base.columns import Floats
 from perfmodel.base.figures import LETTER, SMALL
 from perfmodel.base.table import Table
 from perfmodel.base.units import GIB
-from perfmodel.report.kinds import SHOWN
+from perfmodel.report.kinds import SHOWN, WAFERS
 from perfmodel.report.plots.marks import Axis, Text
 from perfmodel.store.results import as_table
 from perfmodel.store.subject import subject_of
-from perfmodel.wafer.result_subject import SUBJECT as WAFER
 
 WORDS: Mapping[str, tuple[str, str]] = SHOWN["axes"]
 """Words and unit of variables where their name and units do not say it best."""
@@ -33,7 +32,7 @@ def variable_axis(table: Any, name: str, values: Any, **options: Any) -> Axis:
     table = as_table(table)
     name = subject_of(table).aliases.get(name, name)
     units = str(table[name].attrs.get("units", "1")) if name in table else "1"
-    if name == "tokens_per_second" and subject_of(table) is WAFER:
+    if name == "tokens_per_second" and subject_of(table).verb == WAFERS:
         options.setdefault("label", "speed of one user")
     return number_axis(name, units, values, **options)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from perfmodel.base.table import Table
-    from perfmodel.measured.compare import Comparison
+    from perfmodel.report.plots.accuracy import Compared
     from perfmodel.report.plots.figure import Plot
 
 ROWS = ("where", "everything")
@@ -51,7 +51,7 @@ KINDS: Mapping[str, Kind] = {
     "roofline": Kind(
         f"{_HERE}.roofline:roofline_plot", ("hardware", *PICK), f"{_HERE}.kinds:open_operations"
     ),
-    "pipeline": Kind("perfmodel.report.timelines.pipeline:pipeline_plot", PICK),
+    "pipeline": Kind("perfmodel.report.plots.pipeline:pipeline_plot", PICK),
     "sensitivity": Kind(
         f"{_HERE}.sensitivity:sensitivity_plot", ("top",), f"{_HERE}.sensitivity:read_sensitivity"
     ),
@@ -62,7 +62,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 def plot(
-    results: Table | xr.Dataset | Comparison | str | Path,
+    results: Table | xr.Dataset | Compared | str | Path,
     kind: str,
     *,
     width: str | float = "column",

@@ -13,6 +13,7 @@ from perfmodel.base.errors import DataError
 from perfmodel.base.figures import GREY, MARKERS, PALETTE
 from perfmodel.base.table import Table
 from perfmodel.kernels.variables import RATE
+from perfmodel.report.kinds import WAFERS
 from perfmodel.report.plots.axes import (
     Wanted,
     category_axis,
@@ -38,12 +39,11 @@ from perfmodel.store.results import (
     shape_of,
 )
 from perfmodel.store.subject import SERVING, TRAINING, subject_of
-from perfmodel.wafer.result_subject import SUBJECT as WAFER
 
 DEFAULTS = {
     TRAINING.verb: ("memory_total", RATE),
     SERVING.verb: ("tokens_per_second_per_user", RATE),
-    WAFER.verb: ("tokens_per_second", "mesh_tokens_per_second"),
+    WAFERS: ("tokens_per_second", "mesh_tokens_per_second"),
 }
 """What lies along x and y where nobody says."""
 FINE = (36, 27)
@@ -205,7 +205,7 @@ UTILIZATIONS = (
 MAPPED = {
     TRAINING.verb: ("tensor_parallel", "pipeline_parallel"),
     SERVING.verb: ("concurrency", "tensor_parallel"),
-    WAFER.verb: ("grid_columns", "context"),
+    WAFERS: ("grid_columns", "context"),
 }
 MOST = 40
 """Values of a field that can be told apart."""

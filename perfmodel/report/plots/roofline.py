@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,9 +20,6 @@ from perfmodel.report.plots.figure import Plot
 from perfmodel.report.plots.marks import Axis, Line, Panel, Paper, Points, Text
 from perfmodel.report.plots.names import picked
 
-if TYPE_CHECKING:
-    from perfmodel.hwprofiles import Hardware
-
 NAMED = 5
 """Operations whose names stand beside them."""
 SMALLEST, LARGEST = 2.5, 9.0
@@ -32,6 +29,13 @@ WORDS = {
     "groupedgemm": "grouped products",
     "sparseattention": "sparse attention",
 }
+
+
+class Roofs(NamedTuple):
+    """What a device can do at best: bandwidth of its memory [B/s], matrix rates [FLOP/s]."""
+
+    bandwidth: float
+    peaks: Mapping[str, float]
 
 
 class Operation(NamedTuple):
@@ -100,9 +104,10 @@ def roofline_plot(
 
 def _of_strategy(
     table: Table, pick: int, by: str, where: str | None, everything: bool
-) -> tuple[Hardware, list[Operation], list[str], list[str]]:
+) -> tuple[Roofs, list[Operation], list[str], list[str]]:
     """Return the operations of one strategy of a sweep."""
     from perfmodel.analysis.explain import operation_costs
+    from perfmodel.analysis.recalled import peaks_of
 
     row, problem, said = picked(table, pick, by, where, everything)
     costs = operation_costs(
@@ -122,14 +127,15 @@ def _of_strategy(
     ]
     share = sum(it.weight for it in found) / row["step_time"]
     notes = [said, f"operations with matrix work, {share:.0%} of the step; areas are their time"]
-    return problem.hardware, found, _precisions(problem.hardware, [str(row["precision"])]), notes
+    device = Roofs(*peaks_of(problem.hardware))
+    return device, found, _precisions(device, [str(row["precision"])]), notes
 
 
 def _of_kernels(
     table: Table, hardware: str | None
-) -> tuple[Hardware, list[Operation], list[str], list[str]]:
+) -> tuple[Roofs, list[Operation], list[str], list[str]]:
     """Return the kernels of a grid on one device."""
-    from perfmodel.hwprofiles import hardware_from_dict
+    from perfmodel.analysis.recalled import recorded_peaks
 
     names = [str(it) for it in table["hardware"].values.tolist()]
     name = hardware or names[0]
@@ -141,7 +147,7 @@ def _of_kernels(
             f"a roofline needs {', '.join(sorted(missing))}, which these kernels have not"
         )
     try:
-        device = hardware_from_dict(json.loads(table.attrs["provenance"])["hardware"][name])
+        device = Roofs(*recorded_peaks(json.loads(table.attrs["provenance"])["hardware"][name]))
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"the results do not say what '{name}' is ({error})") from None
     at = names.index(name)
@@ -171,19 +177,19 @@ def _of_kernels(
     return device, found, _precisions(device, named), notes
 
 
-def _precisions(device: Hardware, names: Sequence[str]) -> list[str]:
+def _precisions(device: Roofs, names: Sequence[str]) -> list[str]:
     """Return the matrix rates that some formats run at, the slowest first."""
-    wanted = {rate_format(name) for name in names} & set(device.device.peak_flops)
-    return sorted(wanted, key=lambda it: device.device.peak_flops[it])
+    wanted = {rate_format(name) for name in names} & set(device.peaks)
+    return sorted(wanted, key=lambda it: device.peaks[it])
 
 
 def _axes(
-    device: Hardware, found: Sequence[Operation], precisions: Sequence[str]
+    device: Roofs, found: Sequence[Operation], precisions: Sequence[str]
 ) -> tuple[Axis, Axis]:
     across = np.array([it.flops / it.traffic for it in found])
     up = np.array([it.flops / it.time for it in found])
-    peaks = [device.device.peak_flops[it] for it in precisions]
-    bandwidth = device.device.memory.bandwidth
+    peaks = [device.peaks[it] for it in precisions]
+    bandwidth = device.bandwidth
     ridge = max([*peaks, up.max()]) / bandwidth
     top = max([*peaks, up.max()])
     low, high = min(across.min() / 1.5, ridge / 12.0), max(across.max() * 1.6, ridge * 3.0)
@@ -197,11 +203,11 @@ def _axes(
 
 
 def _roofs(
-    device: Hardware, precisions: Sequence[str], x: Axis, y: Axis, size: tuple[float, float]
+    device: Roofs, precisions: Sequence[str], x: Axis, y: Axis, size: tuple[float, float]
 ) -> tuple[list[Line], list[Text]]:
     """Return the roofs, and what stands on them."""
-    bandwidth = device.device.memory.bandwidth
-    rates = device.device.peak_flops
+    bandwidth = device.bandwidth
+    rates = device.peaks
     top = max(rates[it] for it in precisions) if precisions else y.high
     foot = max(x.low, y.low / bandwidth)
     lines = [

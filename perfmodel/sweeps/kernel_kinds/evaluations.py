@@ -202,8 +202,8 @@ GEMM = kernel_of("gemm", _choose_gemm)
 def _moe(
     hardware: Hardware, part: Columns, routing: str, precision: str, seed: int, **options: Any
 ) -> Evaluated:
+    from perfmodel.base.routing import parse_routing
     from perfmodel.compute.moe import MOE_BOUNDS, moe_times
-    from perfmodel.model.routing import parse_routing
 
     spread = parse_routing(routing, seed)
     found = moe_times(hardware, precision, **part, routing=spread, **options)

@@ -25,7 +25,7 @@ import numpy as np
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import DataError, FormatError
 from perfmodel.base.files import TEMPORARIES, shortened, user_path
-from perfmodel.model.routing import read_counts
+from perfmodel.base.routing import read_counts
 from perfmodel.model.spec import ModelSpec
 from perfmodel.wafer.core_trace import write_core_traces
 from perfmodel.wafer.generator_files import (

@@ -1,14 +1,14 @@
-"""In which order a device runs operations, blocks and micro-batches, and the nodes that it makes.
+"""In which order a device runs blocks and micro-batches, and the nodes that it makes.
 
-`pass_program` orders one block's operations and says what runs beside what, as the
-framework declares it; `stage_slots` is the pipeline schedule of one stage. `NodeList` holds nodes
-of a trace in the making, and the order that a device keeps between them.
+`perfmodel.training.step.program.pass_program` orders one block's operations; `stage_slots` is the
+pipeline schedule of one stage. `NodeList` holds nodes of a trace in the making, and the order that
+a device keeps between them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,38 +16,11 @@ import numpy as np
 from perfmodel.base.collectives import TRACED
 from perfmodel.base.columns import Texts
 from perfmodel.base.errors import StrategyError
-from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT, Order
-from perfmodel.workloads.export.types import ProjectedOperation
+from perfmodel.kernels.pipeline.actions import FORWARD, INPUT, Order
+from perfmodel.training.step.program import ALL, GRADIENTS, INPUT_ONLY, WEIGHTS_ONLY, ProgramStep
+from perfmodel.training.step.types import ProjectedOperation
 from perfmodel.workloads.trace import COLLECTIVE as COLLECTIVE_NODE
 from perfmodel.workloads.trace import COMPUTE, Trace, TraceBuilder
-
-BACKWARD_PHASES = ("backward_input", "backward_weight")
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramStep:
-    """One operation of a pass.
-
-    Attributes
-    ----------
-    operation : ProjectedOperation
-    first, last : int
-        Steps beside which it runs: it starts with step `first` and has to end before the
-        step behind both `last` and itself; -1 where it runs in its turn.
-    """
-
-    operation: ProjectedOperation
-    first: int = -1
-    last: int = -1
-
-    @property
-    def aside(self) -> bool:
-        """Whether it runs beside other steps."""
-        return self.first >= 0
-
-
-ALL, INPUT_ONLY, WEIGHTS_ONLY = "all", "input", "weights"
-GRADIENTS = {BACKWARD: ALL, INPUT: INPUT_ONLY, WEIGHT: WEIGHTS_ONLY, FORWARD: ALL}
 
 
 class Slot(NamedTuple):
@@ -77,54 +50,6 @@ class Slot(NamedTuple):
     def completes(self) -> bool:
         """Whether the gradients of its weights are there once it has run."""
         return not self.forward and self.gradients != INPUT_ONLY
-
-
-def pass_program(
-    operations: Sequence[ProjectedOperation], forward: bool, gradients: str = ALL
-) -> list[ProgramStep]:
-    """Order the operations of one pass of a block.
-
-    Forward in the order of the list. Backward repeats what is recomputed, then goes
-    through the list from its end; a product's data gradient precedes its weight gradient,
-    and communication on the way into a product comes ahead of the step that it belongs to.
-    Where gradients of weights are a pass of their own, all communication is in the other one: the
-    stage ahead waits for it. What hid beside products of the later pass then takes its turn.
-
-    Parameters
-    ----------
-    operations : sequence of ProjectedOperation
-        Of all phases (`ProjectedPart.operations`).
-    forward : bool
-    gradients : str
-        As of `Slot`.
-
-    Returns
-    -------
-    list of ProgramStep
-    """
-    if forward:
-        ordered = [item for item in operations if item.phase == "forward"]
-    else:
-        made = [item for item in operations if makes(item, gradients)]
-        ordered = [item for item in made if item.phase == "recompute"]
-        ordered += _backward_order([item for item in made if item.phase in BACKWARD_PHASES][::-1])
-    where: dict[tuple[str, str], list[int]] = {}
-    for i, item in enumerate(ordered):
-        where.setdefault((item.name, item.phase), []).append(i)
-    program = []
-    for item in ordered:
-        beside = [i for slot in item.beside for i in where.get(slot, ())]
-        if item.hides > 0 and beside:
-            program.append(ProgramStep(item, min(beside), max(beside)))
-        else:
-            program.append(ProgramStep(item))
-    return program
-
-
-def makes(item: ProjectedOperation, gradients: str) -> bool:
-    """Tell whether an operation of a backward pass runs where it makes these gradients."""
-    later = item.phase == "backward_weight" and not item.communicates
-    return gradients == ALL or later == (gradients == WEIGHTS_ONLY)
 
 
 def in_pieces(
@@ -173,24 +98,6 @@ def _scaled(item: ProjectedOperation, share: float) -> ProjectedOperation:
     return replace(
         item, time=item.time * share, exposed=item.exposed * share, size=item.size * share
     )
-
-
-def _backward_order(items: list[ProjectedOperation]) -> list[ProjectedOperation]:
-    """Put data gradients and incoming communication in their places."""
-    for i in range(len(items) - 1):
-        weight, data = items[i], items[i + 1]
-        same = weight.name == data.name and not weight.communicates
-        if same and (weight.phase, data.phase) == BACKWARD_PHASES[::-1]:
-            items[i], items[i + 1] = data, weight
-    for item in list(items):
-        if not item.communicates:
-            continue
-        partners = [i for i, other in enumerate(items) if (other.name, other.phase) in item.beside]
-        here = items.index(item)
-        # The ring of context parallelism surrounds the attention; all else precedes its product.
-        if partners and partners[0] < here:
-            items.insert(partners[0], items.pop(here))
-    return items
 
 
 def stage_slots(order: Order, stage: int, *, paired: bool = False) -> list[Slot]:

@@ -7,38 +7,33 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from perfmodel.base.pipelines import SCHEDULE_FACTS
+from perfmodel.training.step.program import (
+    PHASE_NAMES,
+    ProgramStep,
+    host_share,
+    pass_program,
+)
+from perfmodel.training.step.types import (
+    ProjectedBlock,
+    ProjectedOperation,
+    ProjectedPart,
+    ProjectedWorkload,
+)
 from perfmodel.workloads.export.program import (
-    ALL,
     FIRST_STAGE,
     NEXT_IN_RING,
     NOBODY,
     PREVIOUS_IN_RING,
     NodeList,
     Parents,
-    ProgramStep,
     Slot,
     after,
     both,
     in_pieces,
-    makes,
     needing,
-    pass_program,
     stage_slots,
 )
-from perfmodel.workloads.export.types import (
-    ProjectedBlock,
-    ProjectedOperation,
-    ProjectedPart,
-    ProjectedWorkload,
-)
 from perfmodel.workloads.trace import RECEIVE, SEND
-
-PHASE_NAMES = {
-    "forward": "forward",
-    "recompute": "recompute",
-    "backward_input": "backward",
-    "backward_weight": "weight gradient",
-}
 
 # A chunk without layers passes on what it receives.
 NOTHING = ProjectedBlock("", ProjectedPart("nothing", "nothing", (), *[0.0] * 6), (), ())
@@ -334,23 +329,6 @@ def _direction(slot: Slot) -> str:
     if not slot.sends:
         return "weight gradient"
     return "forward" if slot.forward else "backward"
-
-
-def host_share(gradients: str, part: ProjectedPart) -> float:
-    """Return the share of the host's time of a backward pass that falls on a part of it.
-
-    Parameters
-    ----------
-    gradients : str
-        As of `perfmodel.workloads.export.program.Slot`.
-    part : ProjectedPart
-    """
-    if gradients == ALL:
-        return 1.0
-    behind = [item for item in part.operations if item.phase != "forward"]
-    own = sum(item.exposed for item in behind if makes(item, gradients))
-    whole = sum(item.exposed for item in behind)
-    return own / whole if whole > 0 else 0.0
 
 
 def _exposed_share(item: ProjectedOperation) -> float:

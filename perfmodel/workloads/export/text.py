@@ -43,11 +43,8 @@ from dataclasses import dataclass, field, replace
 
 from perfmodel.base.collectives import WORDS
 from perfmodel.base.errors import StrategyError
-from perfmodel.model.layers import layer_parameters
-from perfmodel.operations.operations import Role
-from perfmodel.operations.parts import model_parts
-from perfmodel.workloads.export.program import pass_program
-from perfmodel.workloads.export.types import (
+from perfmodel.training.step.program import pass_program
+from perfmodel.training.step.types import (
     ProjectedBlock,
     ProjectedOperation,
     ProjectedStage,
@@ -80,10 +77,8 @@ COMPUTE_PHASE = {
 COMMUNICATION_PHASE = {**COMPUTE_PHASE, "backward_weight": INPUT_GRADIENT}
 # AICB's names of rows. With sequence parallelism the ways into and out of a tensor-parallel region
 # have rows of their own, otherwise both are one.
-BLOCKS: dict[Role, tuple[str, str]] = {
-    Role[role]: names for role, names in words_of("aicb_rows")["blocks"].items()
-}
-WHOLE: dict[Role, str] = {Role[role]: name for role, name in words_of("aicb_rows")["whole"].items()}
+BLOCKS: dict[str, tuple[str, str]] = words_of("aicb_rows")["blocks"]
+WHOLE: dict[str, str] = words_of("aicb_rows")["whole"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +185,7 @@ def _file_order(operations: Sequence[ProjectedOperation]) -> list[ProjectedOpera
     return forward + backward[::-1]
 
 
-def _segment(role: Role, sharded: bool) -> str:
+def _segment(role: str, sharded: bool) -> str:
     """Return AICB's name of the row to which an operation belongs."""
     if role in WHOLE:
         return WHOLE[role]
@@ -200,7 +195,7 @@ def _segment(role: Role, sharded: bool) -> str:
 
 def _further(name: str, index: int, waiting: Iterable[list[RowCommunication]]) -> str:
     """Name a row that only carries a further collective."""
-    if name == WHOLE[Role.LOSS]:
+    if name == WHOLE["loss"]:
         return f"cross_entropy{index + 1}"
     names = {items[index].name for items in waiting if index < len(items)}
     return "+".join(sorted(names)).replace(".", "_")
@@ -464,17 +459,8 @@ def _summed_rows(name: str, items: Iterable[ProjectedOperation]) -> list[Project
 
 def _layernorm(workload: ProjectedWorkload, stage: ProjectedStage) -> ProjectedRow:
     """Return the sum of the norms' gradients, of which every tensor rank saw other tokens."""
-    model = workload.model
-    layers = {part.name: part.layer for part in model_parts(model)}
-    parameters = 0
-    for block in stage.blocks():
-        layer = layers[block.part.name]
-        if layer is not None:
-            parameters += layer_parameters(layer, model.hidden_size).norms
-        elif block.part.kind == "output":
-            parameters += model.final_norm_parameters()
     row = ProjectedRow(LAYERNORM)
-    size = parameters * workload.framework.gradient_bytes
+    size = workload.norm_parameters(stage) * workload.framework.gradient_bytes
     members = int(workload.strategy["tensor_parallel"])
     row.communication[INPUT_GRADIENT] = RowCommunication(
         "ALLREDUCE", "tensor", size, members, LAYERNORM

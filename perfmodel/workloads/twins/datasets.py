@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.base.collectives import SIMULATED
+from perfmodel.base.collectives import SIMULATED, bus_factor
 from perfmodel.base.errors import DataError, did_you_mean
-from perfmodel.base.table import Column, Table, described
+from perfmodel.base.table import Axis, Column, Table, cartesian, described
 from perfmodel.kernels.variables import PHASES
-from perfmodel.sweeps.collective_grids import bus_factor
-from perfmodel.sweeps.grid_dataset import SCHEMA_VERSION, Axis, cartesian
 from perfmodel.workloads.formats.astra_machine import AstraNetwork, AstraSystem
 from perfmodel.workloads.twins.astra.collective import simulate_collectives
 
@@ -23,6 +21,8 @@ if TYPE_CHECKING:
     from perfmodel.workloads.twins.astra_text.native import NativeResult
     from perfmodel.workloads.twins.simai.step import SimaiResult
 
+SCHEMA_VERSION = "1.0"
+"""Of a grid of collectives: that of our own grids of kernels."""
 PHASE_NAMES = ("phase", list(PHASES), {"units": "1", "long_name": "Pass of the training step"})
 
 
@@ -211,7 +211,7 @@ def astra_grid(
         Axis("collective", collectives, "1", "collective operation"),
         Axis("size", sizes, "B", "size as nccl-tests counts it"),
     ]
-    columns = cartesian(axes)
+    columns = cartesian(axes, results=4)
     found = []
     for name in collectives:
         share = members if name == "all_gather" else 1

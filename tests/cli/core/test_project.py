@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from perfmodel import load_hardware, load_model, strategies_from_rows, sweep
+from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.kernels.variables import (
     MEMORY_COMPONENTS,
     SCHEMA_VERSION,
     TIME_COMPONENTS,
     VARIABLES,
 )
-from perfmodel.strategy.fields import FIELDS
 from tests.cli.projecting import DENSE, PROBLEMS, document, run
 
 

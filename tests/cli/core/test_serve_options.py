@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfmodel.strategy.served_fields import DEPLOYMENT_FIELDS, LOAD_FIELDS
+from perfmodel.base.served_fields import DEPLOYMENT_FIELDS, LOAD_FIELDS
 from tests.cli.running import assert_one_line, run
 from tests.cli.serving import POINT, changed_text, point, serve
 

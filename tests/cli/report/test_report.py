@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from perfmodel.cli.main import cli
-from perfmodel.report.server.run import bound
+from perfmodel.cli.report.server.run import bound
 from tests.cli.running import assert_one_line
 from tests.cli.running import run as perfmodel
 

@@ -10,7 +10,7 @@ import pytest
 
 from perfmodel.cli.report.timeline import print_step, step_document, write_tracks
 from perfmodel.kernels.variables import TIME_COMPONENTS
-from perfmodel.report.timelines.step import step_timeline
+from perfmodel.training.step.timeline import step_timeline
 from tests.cli.projecting import DENSE, PROBLEMS
 from tests.cli.running import document, run
 from tests.cli.serving import POINT, serve

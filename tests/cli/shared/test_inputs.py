@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from perfmodel.analysis.single import one_strategy
 from perfmodel.base.errors import StrategyError
 from perfmodel.cli.shared.inputs import (
     assumed,
@@ -14,7 +15,6 @@ from perfmodel.cli.shared.inputs import (
     of_software,
 )
 from perfmodel.model.presets import load_model
-from perfmodel.strategy.single import one_strategy
 from tests.cli.running import run
 
 KERNEL = ("--m", "16", "--n", "16", "--k", "16")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from perfmodel.base.served_fields import DEPLOYMENT_FIELDS, LOAD_FIELDS
 from perfmodel.cli.shared import serving_tables
 from perfmodel.kernels.serving.variables import VARIABLES
-from perfmodel.strategy.served_fields import DEPLOYMENT_FIELDS, LOAD_FIELDS
 
 
 def point(**changes: Any) -> dict[str, Any]:

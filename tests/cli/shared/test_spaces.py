@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.cli.shared.spaces import nothing_possible, smaller
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.model.presets import load_model
-from perfmodel.strategy.fields import FIELDS
 
 AXES: dict[str, Any] = {spec.name: None for spec in FIELDS}
 PROBLEM = AXES | {"sequence_length": [1024], "global_batch_size": [8]}

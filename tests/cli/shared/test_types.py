@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 import pytest
 
+from perfmodel.base.strategy_fields import FIELD_BY_NAME
 from perfmodel.cli.shared import types
-from perfmodel.strategy.fields import FIELD_BY_NAME
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from perfmodel import load_hardware, load_model, projected_workload, strategies_from_rows, sweep
 from perfmodel.base.errors import HardwareError, StrategyError
+from perfmodel.base.strategy_fields import OFFLOAD, OFFLOAD_TO
 from perfmodel.hwprofiles import list_hardware
 from perfmodel.kernels.step.offload import parked, update_exposed
 from perfmodel.kernels.step.tables import HOST, STAGE_PLACE, blank_stages
@@ -19,7 +20,6 @@ from perfmodel.model.build import dense_model
 from perfmodel.software.framework import load_framework
 from perfmodel.software.modules import INPUTS
 from perfmodel.store.results import as_table, decide_safely
-from perfmodel.strategy.fields import OFFLOAD, OFFLOAD_TO
 from perfmodel.strategy.rules import STATUS_NAMES
 from perfmodel.training.stages import stage_memories
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import DataError, FormatError
+from perfmodel.base.routing import read_counts
 from perfmodel.model.config import read_config
-from perfmodel.model.routing import read_counts
 from perfmodel.wafer.core_trace import format_pieces
 from perfmodel.wafer.cores.instructions import GEMM, OPCODE, core_totals
 from perfmodel.wafer.generator_files import GraphNode

@@ -11,9 +11,9 @@ import pytest
 
 from perfmodel.base.errors import DataError, FormatError, PerfModelError
 from perfmodel.base.files import read_unpacked
+from perfmodel.base.routing import read_counts
 from perfmodel.model.config import read_config
 from perfmodel.model.presets import load_model
-from perfmodel.model.routing import read_counts
 from perfmodel.wafer.generator_files import read_node_graph, read_node_table
 from perfmodel.wafer.routing import RoutedTokens
 from perfmodel.wafer.system import WaferSystem

@@ -7,15 +7,21 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
+from perfmodel.analysis.explain import operation_costs
+from perfmodel.analysis.single import one_strategy
 from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import StrategyError
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.mapping import placement
-from perfmodel.workloads.export.chakra import projected_traces, rank_groups
+from perfmodel.strategy.pipelines import named_pipeline
+from perfmodel.training.step.groups import rank_groups
+from perfmodel.training.step.workload import projected_workload
+from perfmodel.workloads.export.chakra import projected_traces
 from perfmodel.workloads.simulation.hardware_costs import HardwareCosts
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND
-from tests.workloads.export.cases import CASES, named_traces
+from tests.training.step.cases import CASES
+from tests.workloads.export.traces import named_traces
 
 
 def test_groups_are_those_of_the_mapping(request, grid_of, h100):
@@ -220,3 +226,19 @@ def test_ranks_of_a_stage_share_their_columns(workload_of):
     assert parts[0].trace is parts[1].trace  # only peers are each rank's own
     whole = named_traces(workload_of("all reduced")).traces
     assert all(trace is whole[0] for trace in whole)
+
+
+def test_a_table_is_written_as_the_schedule_that_it_is_of(small_dense, h100):
+    axes = {"global_batch_size": 8, "sequence_length": 2048, "pipeline_parallel": 4}
+    table = named_pipeline("zb_v", 4, 8)
+    grids = (
+        one_strategy(small_dense, 4, {**axes, "pipeline_schedule": "zb_v"}),
+        one_strategy(small_dense, 4, axes, table=table),
+    )
+    named, read = (named_traces(projected_workload(small_dense, grid, h100)) for grid in grids)
+    for one, other in zip(named.traces, read.traces, strict=True):
+        assert one.names == other.names
+        for column in ("kinds", "duration", "source", "destination", "tag"):
+            np.testing.assert_array_equal(getattr(one, column), getattr(other, column))
+    first, second = (operation_costs(small_dense, grid, h100) for grid in grids)
+    assert first == second

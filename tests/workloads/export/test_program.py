@@ -12,16 +12,16 @@ from perfmodel.base.pipelines import SCHEDULE_FACTS, SCHEDULES
 from perfmodel.kernels.pipeline.actions import Order
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.pipelines import linked_pipeline, named_pipeline
+from perfmodel.training.step.program import ProgramStep, pass_program
+from perfmodel.training.step.types import ProjectedOperation
 from perfmodel.workloads.export.program import (
-    ProgramStep,
     Slot,
     in_pieces,
-    pass_program,
     stage_slots,
 )
-from perfmodel.workloads.export.types import ProjectedOperation
 from perfmodel.workloads.trace import COLLECTIVE
-from tests.workloads.export.cases import STATE, named_traces
+from tests.training.step.cases import STATE
+from tests.workloads.export.traces import named_traces
 
 
 def chunks_of(schedule):
@@ -115,22 +115,6 @@ def test_interleaved_schedule_of_two_chunks():
         Slot(True, 0, 0), Slot(True, 0, 1), Slot(True, 1, 0), Slot(True, 1, 1),
         Slot(True, 0, 2), Slot(False, 1, 0),
     ]  # fmt: skip
-
-
-def test_backward_repeats_first_and_reads_the_list_from_its_end(workload_of):
-    part = workload_of("ring").stages[0].chunks[0][1].part
-    program = pass_program(part.operations, forward=False)
-    phases = [step.operation.phase for step in program]
-    names = [step.operation.name for step in program]
-    again = phases.count("recompute")
-    assert again > 0
-    assert set(phases[:again]) == {"recompute"}
-    assert names[:again][0] == "attention.norm"
-    assert names[again] == "mlp.residual"
-    ring = [step for step in program if step.operation.name == "attention.ring"]
-    for step in ring:
-        covered = {program[i].operation.name for i in (step.first, step.last)}
-        assert covered == {"attention.core", "attention.core_remote"}
 
 
 # What the traces wait for.

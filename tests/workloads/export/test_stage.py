@@ -10,7 +10,8 @@ import pytest
 
 from perfmodel.base.collectives import TRACED
 from perfmodel.workloads.trace import COLLECTIVE, SEND
-from tests.workloads.export.cases import BATCHES, HIDDEN, LENGTH, LLAMA_LAYER, STATE, named_traces
+from tests.training.step.cases import BATCHES, HIDDEN, LENGTH, LLAMA_LAYER, STATE
+from tests.workloads.export.traces import named_traces
 
 Sizes = dict[Any, float]
 LLAMA = 4 * LLAMA_LAYER + 2 * 8192 * HIDDEN + HIDDEN

@@ -7,7 +7,7 @@ import pytest
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.workloads.export.text import LAYERNORM, corrected_workload
-from tests.workloads.export.cases import HIDDEN, LLAMA_LAYER, STATE
+from tests.training.step.cases import HIDDEN, LLAMA_LAYER, STATE
 
 # The corrected dialect, in what AICB gets wrong.
 

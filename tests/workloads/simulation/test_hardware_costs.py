@@ -137,8 +137,8 @@ def test_traces_of_a_projection_take_about_its_time(case, request, grid_of, h100
     What is left is overlap, which the projection takes as a share of the operations beside
     it, and a run as what fits. A bare roofline knows no shape of a kernel, and is far off.
     """
+    from perfmodel.training.step.workload import projected_workload
     from perfmodel.workloads.export.chakra import projected_traces
-    from perfmodel.workloads.export.workload import projected_workload
 
     name, fields = PROJECTED[case]
     workload = projected_workload(

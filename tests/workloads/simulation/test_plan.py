@@ -15,8 +15,8 @@ from perfmodel.compute.collectives import collective_times, link_occupancies
 from perfmodel.hwprofiles import load_hardware
 from perfmodel.model.presets import load_model
 from perfmodel.strategy.enumerate import strategies_from_rows
+from perfmodel.training.step.workload import projected_workload
 from perfmodel.workloads.export.chakra import projected_traces
-from perfmodel.workloads.export.workload import projected_workload
 from perfmodel.workloads.formats.astra_machine import AstraNetwork, uniform_system
 from perfmodel.workloads.simulation.hardware_costs import HardwareCosts
 from perfmodel.workloads.simulation.run import simulate

@@ -13,8 +13,8 @@ from perfmodel.hwprofiles import load_hardware
 from perfmodel.model.presets import load_model
 from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.sweeps.several import sweep
+from perfmodel.training.step.workload import projected_workload
 from perfmodel.workloads.export.text import corrected_workload
-from perfmodel.workloads.export.workload import projected_workload
 from perfmodel.workloads.formats.aicb_text import TRANSFORMER, parse_aicb_text
 from perfmodel.workloads.twins.aicb.physical import run_on_hardware
 

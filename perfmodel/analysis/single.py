@@ -1,0 +1,211 @@
+"""One strategy that somebody named, or the numbers and the reason why it cannot be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.base.errors import StrategyError
+from perfmodel.base.facts import Run
+from perfmodel.base.strategy_fields import FIELD_BY_NAME, SOFTWARE_DEFAULTS
+from perfmodel.model.spec import head_counts
+from perfmodel.software.framework import Framework, as_run, load_framework
+from perfmodel.strategy.enumerate import strategies_from_rows
+from perfmodel.strategy.grid import VALID, batches_of
+from perfmodel.strategy.rules import STATUS_NAMES, STATUS_REASONS
+
+if TYPE_CHECKING:
+    from perfmodel.model.spec import ModelSpec
+    from perfmodel.strategy.grid import StrategyGrid
+    from perfmodel.strategy.pipelines import Pipeline
+
+DEGREES = ("tensor_parallel", "context_parallel", "pipeline_parallel")
+"""Degrees that multiply, with the data-parallel one, to the number of devices."""
+BATCHES = (
+    *("global_batch_size", "data_parallel", "micro_batch_size", "pipeline_parallel"),
+    "micro_batch_group",
+)
+"""What says how many micro-batches run how."""
+
+
+def one_strategy(
+    model: ModelSpec,
+    devices: int,
+    axes: Mapping[str, Any],
+    framework: str | Framework | None = None,
+    table: Pipeline | None = None,
+) -> StrategyGrid:
+    """Return a grid of one strategy.
+
+    Parameters
+    ----------
+    model : ModelSpec
+    devices : int
+    axes : mapping of str to value
+        Fields of the strategy; those that are missing or None are as runs of the framework usually
+        have them (`SOFTWARE_DEFAULTS`), or have their defaults.
+    framework : str or Framework, optional
+    table : Pipeline, optional
+        A schedule that was read from a file: says how many stages, chunks and micro-batches.
+
+    Raises
+    ------
+    StrategyError
+        The strategy is impossible; the message has the numbers and the reason.
+    """
+    given = {name: value for name, value in axes.items() if value is not None}
+    if table is not None:
+        given |= stages_of_table(table, given)
+    if framework is not None:
+        precision = str(given.get("precision", "bf16"))
+        run = Run(precision, model.has_experts, 0, sinks=model.has_sinks)
+        given = usual(as_run(load_framework(framework), run), given) | given
+    check_devices(devices, given)
+    grid = strategies_from_rows(model, devices, [given], table)
+    status = int(grid.status[0])
+    if table is not None and (batches := int(batches_of(grid)[0])) != table.order.micro_batches:
+        fitting = int(grid["global_batch_size"][0]) // max(batches, 1) * table.order.micro_batches
+        raise StrategyError(
+            f"the schedule's table has {table.order.micro_batches} micro-batches, and the strategy "
+            f"{batches}; --global-batch {fitting} would be right"
+        )
+    if status != VALID:
+        numbers = _numbers(model, grid.row(0), status)
+        raise StrategyError(f"impossible strategy: {STATUS_REASONS[status]} ({numbers})")
+    return grid
+
+
+def stages_of_table(table: Pipeline, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that a table of a schedule decides.
+
+    Raises
+    ------
+    StrategyError
+        Other fields say otherwise, or the table has what no strategy can.
+    """
+    order = table.order
+    if order.copies > 1:
+        raise StrategyError(
+            "the schedule's table has two copies of the model; --schedule dualpipe has"
+        )
+    stages, ranks = int(order.rank_of.size), int(order.first.size) - 1
+    if not (np.bincount(order.rank_of, minlength=ranks) * ranks == stages).all():
+        raise StrategyError("the schedule's table gives some ranks more stages than others")
+    found = {
+        "pipeline_parallel": ranks,
+        "virtual_pipeline": stages // ranks,
+        "pipeline_schedule": "table",
+    }
+    for name, value in found.items():
+        if given.get(name, value) != value:
+            option = FIELD_BY_NAME[name].option
+            raise StrategyError(f"--{option} {given[name]}: the schedule's table has {value}")
+    return found
+
+
+def usual(framework: Framework, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of `SOFTWARE_DEFAULTS` as runs of a framework have them that do not say.
+
+    Parameters
+    ----------
+    framework : Framework
+        One that recomputes the least with which a run fits has the field's default.
+    given : mapping of str to value
+        Fields that are named: what is sharded depends on the pipeline.
+    """
+    found = {
+        name: getattr(framework, name)
+        for name, degree in SOFTWARE_DEFAULTS.items()
+        if degree not in DEGREES or int(given.get(degree, 1)) > 1
+    }
+    if not found["recompute"]:
+        del found["recompute"]
+    if int(given.get("pipeline_parallel", 1)) > 1 and framework.gathers_once_in_pipeline:
+        found["zero_stage"] = min(found["zero_stage"], 2)
+    return found
+
+
+def check_devices(devices: int, given: Mapping[str, Any]) -> None:
+    """Check that the degrees multiply to the number of devices.
+
+    Raises
+    ------
+    StrategyError
+        They do not; the message says what would be right.
+    """
+    degrees = {name: int(given.get(name, 1)) for name in DEGREES}
+    product = math.prod(degrees.values())
+    written = " × ".join(
+        f"{FIELD_BY_NAME[name].option} {degree}" for name, degree in degrees.items()
+    )
+    data = given.get("data_parallel")
+    if data is not None and product * data != devices:
+        better = f"--devices {product * data}"
+        if devices % product == 0:
+            better = f"--dp {devices // product} or {better}"
+        raise StrategyError(
+            f"{written} × dp {data} = {product * data:,} is not the {devices:,} devices; "
+            f"{better} would be right"
+        )
+    if devices % product:
+        below = devices // product * product
+        near = f"{below + product:,}" if not below else f"{below:,} or {below + product:,}"
+        raise StrategyError(
+            f"{devices:,} devices are not a multiple of {written} = {product:,}; {near} would be"
+        )
+
+
+def _numbers(model: ModelSpec, row: Mapping[str, Any], status: int) -> str:
+    """Return the numbers that a broken rule is about."""
+    about: dict[str, tuple[str, ...]] = {
+        "heads_not_divisible": ("tensor_parallel",),
+        "width_not_divisible": ("tensor_parallel", "expert_tensor_parallel"),
+        "sequence_not_divisible": (
+            "sequence_length",
+            "context_parallel",
+            "tensor_parallel",
+            "micro_batch_size",
+        ),
+        "batch_not_divisible": ("global_batch_size", "data_parallel", "micro_batch_size"),
+        "too_few_layers": ("pipeline_parallel", "virtual_pipeline"),
+        "schedule_mismatch": ("virtual_pipeline", "pipeline_parallel", "pipeline_schedule"),
+        "batches_not_divisible": BATCHES,
+        "schedule_batches": (*BATCHES, "pipeline_schedule"),
+        "experts_not_divisible": ("expert_parallel", "expert_tensor_parallel"),
+        "expert_group_mismatch": (
+            "expert_parallel",
+            "expert_tensor_parallel",
+            *DEGREES[:2],
+            "data_parallel",
+        ),
+        "context_heads_not_divisible": ("tensor_parallel", "context_parallel"),
+        "shard_group_mismatch": ("shard_group", "data_parallel", "zero_stage"),
+        "expert_group_spread": (
+            "expert_parallel",
+            "expert_tensor_parallel",
+            *DEGREES,
+            "data_parallel",
+            "mapping",
+        ),
+        "document_length_mismatch": ("document_length", "sequence_length", "context_parallel"),
+        "rank_not_divisible": ("tensor_parallel",),
+        "frozen_needs_wide_products": ("precision",),
+        "recomputed_layers_mismatch": ("recompute", "recompute_method", "recompute_num_layers"),
+        "shard_group_spread": ("shard_group", *DEGREES, "data_parallel", "mapping"),
+    }
+    name = STATUS_NAMES[status]
+    fields = about.get(name, (*DEGREES, "data_parallel"))
+    listed = [f"{field} {row[field]}" for field in fields]
+    if name in ("heads_not_divisible", "context_heads_not_divisible"):
+        listed += [f"{heads} heads in {groups} groups" for heads, groups in head_counts(model)]
+    if name == "rank_not_divisible" and model.adapters is not None:
+        listed.append(f"rank {model.adapters.rank}")
+    if name == "too_few_layers":
+        listed.append(f"{model.num_layers} layers")
+    if name == "experts_not_divisible":
+        counts = sorted({layer.experts for layer in model.layer_kinds()[0]})
+        listed.append(f"{' or '.join(map(str, counts))} experts")
+    return ", ".join(listed)

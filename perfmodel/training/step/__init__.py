@@ -1,0 +1,1 @@
+"""The step of one strategy, told: what every rank runs, operation by operation, and when."""
