@@ -20,10 +20,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import StrategyError, did_you_mean
 from perfmodel.base.files import read_rows
+
+if TYPE_CHECKING:
+    from perfmodel.base.columns import Flags
 
 MOST = 2**40
 """Nothing that is counted is larger in any run."""
@@ -306,3 +309,37 @@ def refuse_unused(
         for name in names:
             if name in given and name not in used:
                 raise StrategyError(f"{flag(name)} is for {purpose}; {run}")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule, its stable code, its flag name and what to say to the user."""
+
+    code: int
+    name: str
+    reason: str
+    broken: Callable[..., Flags]
+
+
+def read_rules(
+    path: str | Path, broken: Mapping[str, Callable[..., Flags]], **words: str
+) -> tuple[tuple[Rule, ...], Mapping[int, str], Mapping[int, str]]:
+    """Return rules, and the names and reasons of every status, from a table of statuses.
+
+    Parameters
+    ----------
+    path : str or Path
+        A row for each status in the order of codes: ``code,name,reason``.
+    broken : mapping of str to callable
+        Names of those that are rules -> which rows of a grid break it.
+    **words
+        What stands for ``{word}`` in the reasons.
+    """
+    rows = {int(row["code"]): row for row in read_rows(path)}
+    names = {code: row["name"] for code, row in rows.items()}
+    reasons = {code: row["reason"].format(**words) for code, row in rows.items()}
+    numbers = {name: code for code, name in names.items()}
+    rules = (
+        Rule(numbers[name], name, reasons[numbers[name]], which) for name, which in broken.items()
+    )
+    return tuple(rules), names, reasons

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from perfmodel.base.fields import read_fields
+from perfmodel.base.fields import Field, read_fields
 from perfmodel.base.precisions import (
     ACTIVATION_FORMATS,
     CACHE_FORMATS,
     WEIGHT_FORMATS,
 )
-from perfmodel.base.strategy_fields import TABLE, StrategyField
+from perfmodel.base.strategy_fields import TABLE
 
 DEGREES = (
     "tensor_parallel",
@@ -37,12 +37,12 @@ _FIELDS = read_fields(
         "kv_precision": CACHE_FORMATS,
     },
 )
-DEPLOYMENT_FIELDS: tuple[StrategyField, ...] = _FIELDS["deployment"]
+DEPLOYMENT_FIELDS: tuple[Field, ...] = _FIELDS["deployment"]
 """What a deployment is, but for its engine."""
 
-LOAD_FIELDS: tuple[StrategyField, ...] = _FIELDS["load"]
-DEPLOYMENT_FIELD_BY_NAME: Mapping[str, StrategyField] = {it.name: it for it in DEPLOYMENT_FIELDS}
-LOAD_FIELD_BY_NAME: Mapping[str, StrategyField] = {it.name: it for it in LOAD_FIELDS}
+LOAD_FIELDS: tuple[Field, ...] = _FIELDS["load"]
+DEPLOYMENT_FIELD_BY_NAME: Mapping[str, Field] = {it.name: it for it in DEPLOYMENT_FIELDS}
+LOAD_FIELD_BY_NAME: Mapping[str, Field] = {it.name: it for it in LOAD_FIELDS}
 
 UNITS: Mapping[str, str] = {"arrival_rate": "1/s"}
 """Units of fields that have one."""

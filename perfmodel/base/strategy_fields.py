@@ -15,8 +15,6 @@ from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.base.precisions import PRECISIONS
 
 TABLE = Path(__file__).with_name("fields.csv")
-StrategyField = Field
-"""A field of a training strategy, a deployment or a load."""
 OFFLOAD_PLACES = ("host", "nvme")
 RECOMPUTE = ("none", "selective", "full")
 RECOMPUTE_METHODS = ("single", "uniform", "block", "every")
@@ -27,7 +25,7 @@ MAPPING_AXES = ("tensor", "context", "data", "pipeline")
 # (test_mapping compares); stored results keep their meaning as long as they do.
 MAPPINGS = tuple("-".join(order) for order in permutations(MAPPING_AXES))
 
-FIELDS: tuple[StrategyField, ...] = read_fields(
+FIELDS: tuple[Field, ...] = read_fields(
     TABLE,
     {
         "context_parallel_kind": CONTEXT_PARALLEL_KINDS,
@@ -54,4 +52,4 @@ SOFTWARE_DEFAULTS: Mapping[str, str] = {
 }
 """Fields that a run has, where nobody names them, as facts of the same name say of its software;
 and the degree without which they mean nothing."""
-FIELD_BY_NAME: Mapping[str, StrategyField] = {item.name: item for item in FIELDS}
+FIELD_BY_NAME: Mapping[str, Field] = {item.name: item for item in FIELDS}

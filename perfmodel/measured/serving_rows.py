@@ -21,7 +21,7 @@ from perfmodel.measured.rows import MeasuredRow, Skip, meaning, words
 from perfmodel.model.presets import find_preset, load_model
 from perfmodel.model.spec import head_counts
 from perfmodel.serving.layouts import AS_STATED
-from perfmodel.software.engine import ENGINES, Engine, load_engine
+from perfmodel.software.engine import ENGINES, load_engine
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

@@ -20,7 +20,6 @@ from perfmodel.compute.collectives import (
 from perfmodel.compute.expert_exchange import MODES, PHASES, moe_exchange_times
 from perfmodel.compute.network import is_scale_out
 from perfmodel.compute.stream import stream_times
-from perfmodel.hwprofiles import Hardware
 from perfmodel.hwprofiles.schema import BUS_NAMES
 from perfmodel.model.spec import ModelSpec
 from perfmodel.model.state import sequence_state

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from perfmodel.base.axes import Fields, decode
 from perfmodel.base.columns import Flags, Floats, Integers, distinct_keys, read_rules
 from perfmodel.base.errors import StrategyError
+from perfmodel.base.fields import read_rules
 from perfmodel.base.served_fields import (
     DEGREES,
     DEPLOYMENT_FIELD_BY_NAME,
@@ -27,7 +28,7 @@ from perfmodel.base.served_fields import (
     is_stated,
 )
 from perfmodel.base.units import facts_html
-from perfmodel.model.spec import ModelSpec, head_counts, mlps_of
+from perfmodel.model.spec import head_counts, mlps_of
 from perfmodel.serving.layouts import LAYOUT_FIELDS, Layouts
 
 if TYPE_CHECKING:

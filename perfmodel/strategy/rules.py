@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.columns import Flags, Integers, Rule, read_rules
+from perfmodel.base.columns import Flags, Integers
 from perfmodel.base.errors import HardwareError, StrategyError
+from perfmodel.base.fields import Rule, read_rules
 from perfmodel.base.pipelines import (
     CODES,
     GIVEN_GROUPS,
@@ -30,10 +31,10 @@ from perfmodel.base.strategy_fields import (
     RECOMPUTE,
     RECOMPUTE_METHODS,
 )
-from perfmodel.model.attention import AttentionSpec
+from perfmodel.model.build import AttentionSpec, ModelSpec
 from perfmodel.model.layers import Mixer
 from perfmodel.model.recurrence import RecurrenceSpec
-from perfmodel.model.spec import ModelSpec, distinct_layers, head_counts, mlps_of
+from perfmodel.model.spec import distinct_layers, head_counts, mlps_of
 from perfmodel.strategy.grid import VALID, StrategyGrid
 from perfmodel.strategy.mapping import cut_expert_groups, cut_shard_sets
 
