@@ -1,18 +1,15 @@
-"""Columns: types of arrays, columns made alike, texts in one buffer, rules that rows keep."""
+"""Columns: types of arrays, columns given together checked and made alike, texts in one buffer."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from perfmodel.base.errors import DataError, PerfModelError
-from perfmodel.base.files import read_rows
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -237,37 +234,3 @@ def natural_order(item: tuple[str, Any]) -> tuple[Any, ...]:
     """Return the key that sorts "9-64" before "65-512", and ">512" last."""
     head = item[0].split("-")[0]
     return (0, int(head), item[0]) if re.fullmatch("[0-9]{1,18}", head) else (1, 0, item[0])
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A rule, its stable code, its flag name and what to say to the user."""
-
-    code: int
-    name: str
-    reason: str
-    broken: Callable[..., Flags]
-
-
-def read_rules(
-    path: str | Path, broken: Mapping[str, Callable[..., Flags]], **words: str
-) -> tuple[tuple[Rule, ...], Mapping[int, str], Mapping[int, str]]:
-    """Return rules, and the names and reasons of every status, from a table of statuses.
-
-    Parameters
-    ----------
-    path : str or Path
-        A row for each status in the order of codes: ``code,name,reason``.
-    broken : mapping of str to callable
-        Names of those that are rules -> which rows of a grid break it.
-    **words
-        What stands for ``{word}`` in the reasons.
-    """
-    rows = {int(row["code"]): row for row in read_rows(path)}
-    names = {code: row["name"] for code, row in rows.items()}
-    reasons = {code: row["reason"].format(**words) for code, row in rows.items()}
-    numbers = {name: code for code, name in names.items()}
-    rules = (
-        Rule(numbers[name], name, reasons[numbers[name]], which) for name, which in broken.items()
-    )
-    return tuple(rules), names, reasons

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.axes import Fields, decode
-from perfmodel.base.columns import Flags, Floats, Integers, distinct_keys, read_rules
+from perfmodel.base.columns import Flags, Floats, Integers, distinct_keys
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.fields import read_rules
 from perfmodel.base.served_fields import (

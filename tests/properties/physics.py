@@ -30,8 +30,8 @@ from perfmodel.base.strategy_fields import (
 )
 from perfmodel.hwprofiles import Hardware, list_hardware, load_hardware
 from perfmodel.kernels.variables import MEMORY_COMPONENTS, STEP_VARIABLES, TIME_COMPONENTS
+from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
-from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import FRAMEWORKS, Framework, load_framework
 from perfmodel.strategy.grid import VALID, StrategyGrid
 from perfmodel.strategy.mapping import axis_order
