@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike
 from perfmodel.base.columns import broadcast
 from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.base.precisions import FORMATS, OPERANDS
+from perfmodel.compute.stream_catalogue import StreamWork
 from perfmodel.hwprofiles import Hardware, load_hardware
 
 if TYPE_CHECKING:
-    from perfmodel.compute.stream_catalogue import StreamWork
     from perfmodel.kernels.stream import StreamDevice
 
 
