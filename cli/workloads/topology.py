@@ -16,13 +16,12 @@ from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import load_rows
 from perfmodel.cli.shared.printing import heading, print_json, remark, table
 from perfmodel.cli.shared.types import Members
-from perfmodel.workloads.links.dimensions import KINDS
+from perfmodel.workloads.links.dimensions import KINDS, Dimension
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from perfmodel.workloads.links.dimensions import Dimension
     from perfmodel.workloads.links.topology import Topology
     from perfmodel.workloads.schedules.schedule import Schedule
 

@@ -83,33 +83,3 @@ def recurrence_flops(
     else:
         flops = heads * (2.0 * chunk * (key_dim + value_dim) + 4.0 * state)
     return GRADIENT * flops if phase == "backward" else flops
-
-
-def recurrence_state_bytes(
-    *,
-    heads: Any,
-    key_dim: Any,
-    value_dim: Any,
-    conv_kernel: Any = 1,
-    conv_channels: Any = 0,
-    conv_bytes: float = 2.0,
-) -> Any:
-    """Bytes that a sequence keeps of one recurrent layer, whatever its length.
-
-    Parameters
-    ----------
-    heads, key_dim, value_dim : number or array
-        H, K and V.
-    conv_kernel, conv_channels : number or array
-        Width of the causal convolution ahead of the recurrence, and its channels.
-    conv_bytes : float
-        An element of the convolution's inputs [B].
-
-    Returns
-    -------
-    number or array
-        ``H K V`` in single precision and the last ``conv_kernel - 1`` inputs [B].
-    """
-    return (
-        heads * key_dim * value_dim * STATE_BYTES + (conv_kernel - 1) * conv_channels * conv_bytes
-    )

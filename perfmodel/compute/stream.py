@@ -15,11 +15,11 @@ from numpy.typing import ArrayLike
 from perfmodel.base.columns import broadcast
 from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.base.precisions import FORMATS, OPERANDS
+from perfmodel.compute.stream_catalogue import StreamWork
 from perfmodel.hwprofiles import Hardware, load_hardware
 from perfmodel.hwprofiles.hardware import once
 
 if TYPE_CHECKING:
-    from perfmodel.compute.stream_catalogue import StreamWork
     from perfmodel.kernels.stream import StreamDevice
 
 

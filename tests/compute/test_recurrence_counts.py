@@ -48,11 +48,3 @@ def test_counts_take_columns():
     heads = np.array([1.0, 2.0, 4.0])
     found = counts.recurrence_flops("gated_delta", **HEAD | {"heads": heads})
     assert found.tolist() == [180_224, 2 * 180_224, 4 * 180_224]
-
-
-def test_state_of_a_sequence_by_hand():
-    # Qwen3-Next: 32 value heads, 16 key heads of 128, convolution of 4 over q, k and v
-    found = counts.recurrence_state_bytes(
-        heads=32, key_dim=128, value_dim=128, conv_kernel=4, conv_channels=2 * 2048 + 4096
-    )
-    assert found == 32 * 128 * 128 * 4 + 3 * 8192 * 2
