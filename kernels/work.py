@@ -53,7 +53,7 @@ KINDS = {
     "placements": Kind(1e-5, 2.0, 0.05, "placement.place_layers"),
     "served_requests": Kind(2e-4, 15.0, 0.15, "replay.replay_requests"),  # of a trace
     "assigned_tokens": Kind(2e-7, 1.0, 0.05, "routing.spread_loads"),
-    "drawn_experts": Kind(8e-6, 1.0, 0.05, "routing.assign_tokens"),
+    "drawn_experts": Kind(1.6e-7, 1.0, 0.05, "routing.assign_tokens"),
     "raced_experts": Kind(2.5e-5, 1.5, 0.05, "routing.race_tokens"),
     "expert_rows": Kind(3e-6, 1.0, 0.05, "routes.expert_rows"),
     "passes": Kind(3e-5, 1.0, 0.05, "passes.pass_times"),  # of a served model
