@@ -28,8 +28,8 @@ import numpy as np
 from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import PerfModelError, StrategyError
 from perfmodel.hwprofiles import Hardware, load_hardware
-from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
+from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import FRAMEWORKS
 from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.strategy.grid import VALID, StrategyGrid

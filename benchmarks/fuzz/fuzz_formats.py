@@ -409,9 +409,9 @@ def _open(path: Path) -> None:
 
 def _simulated(folder: Path) -> Callable[[bytes], None]:
     """Return what reads two ranks and their groups and runs them on a ring."""
+    from perfmodel.workloads.formats.astra_machine import AstraNetwork, uniform_system
     from perfmodel.workloads.formats.chakra.files import read_traces
     from perfmodel.workloads.simulation.run import simulate
-    from perfmodel.workloads.twins.astra.collective import AstraNetwork, uniform_system
     from perfmodel.workloads.twins.astra.costs import AstraCosts
 
     costs = AstraCosts(

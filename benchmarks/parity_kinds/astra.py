@@ -10,11 +10,8 @@ from typing import Any
 from parity_kinds.rows import group_table, grouped, read_rows, worst_and_median
 
 from perfmodel.base.errors import FormatError, HardwareError, did_you_mean
-from perfmodel.workloads.twins.astra.collective import (
-    AstraNetwork,
-    simulate_collectives,
-    uniform_system,
-)
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, uniform_system
+from perfmodel.workloads.twins.astra.collective import simulate_collectives
 
 COLLECTIVES = {
     "AR": "all_reduce",

@@ -16,11 +16,10 @@ from parity_kinds.rows import read_rows
 
 from perfmodel.base.errors import FormatError, HardwareError
 from perfmodel.workloads.convert.astra_text import convert_text
-from perfmodel.workloads.formats.astra_machine import AstraSystem
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, AstraSystem
 from perfmodel.workloads.formats.astra_text import read_astra_text
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import TraceSet
-from perfmodel.workloads.twins.astra.collective import AstraNetwork
 from perfmodel.workloads.twins.astra.costs import AstraCosts
 
 SIMULATOR = "astra-sim@af2492b"  # which the reference runs are of

@@ -24,8 +24,8 @@ from typing import Any
 
 from perfmodel.base.errors import PerfModelError
 from perfmodel.measured.rows import MeasuredRow, read_rows
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, AstraSystem, uniform_system
 from perfmodel.workloads.simulation.run import simulate
-from perfmodel.workloads.twins.astra.collective import AstraNetwork, AstraSystem, uniform_system
 from perfmodel.workloads.twins.astra.costs import AstraCosts
 from perfmodel.workloads.twins.stage.arguments import StageArguments
 from perfmodel.workloads.twins.stage.traces import stage_traces

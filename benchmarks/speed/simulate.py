@@ -15,6 +15,7 @@ import json
 import statistics
 import time
 
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, uniform_system
 from perfmodel.workloads.simulation import run
 from perfmodel.workloads.trace import (
     COLLECTIVE,
@@ -25,7 +26,6 @@ from perfmodel.workloads.trace import (
     TraceBuilder,
     TraceSet,
 )
-from perfmodel.workloads.twins.astra.collective import AstraNetwork, uniform_system
 from perfmodel.workloads.twins.astra.costs import AstraCosts
 
 DATA, TENSOR, STAGES = 8, 4, 2

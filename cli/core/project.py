@@ -38,7 +38,7 @@ from perfmodel.cli.shared.printing import (
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.model.build import ModelSpec
+    from perfmodel.model.spec import ModelSpec
     from perfmodel.software.framework import Framework
     from perfmodel.strategy.grid import StrategyGrid
 

@@ -23,7 +23,7 @@ from perfmodel.cli.shared.spaces import (
 from perfmodel.kernels.variables import RATE, SEARCHED_BY
 
 if TYPE_CHECKING:
-    from perfmodel.model.build import ModelSpec
+    from perfmodel.model.spec import ModelSpec
     from perfmodel.sweeps.search import SearchResult
 
 PROVED = {

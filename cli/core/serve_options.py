@@ -12,6 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from perfmodel.base.errors import did_you_mean
+from perfmodel.base.fields import Field
 from perfmodel.base.precisions import ACTIVATION_FORMATS, AS_STATED, WEIGHT_FORMATS
 from perfmodel.base.served_fields import (
     DEGREES,
@@ -20,7 +21,6 @@ from perfmodel.base.served_fields import (
     ENGINE_LIMITS,
     LOAD_FIELDS,
 )
-from perfmodel.base.strategy_fields import StrategyField
 from perfmodel.cli.shared.inputs import DEFAULT_ENGINE
 from perfmodel.cli.shared.options import Function, both_names, options_of, stack
 from perfmodel.cli.shared.types import (
@@ -83,7 +83,7 @@ class Numbers(Counts):
         return [number]
 
 
-def field_type(spec: StrategyField) -> ListType:
+def field_type(spec: Field) -> ListType:
     """Return the type of the values of a field, one or several."""
     if spec.kind == "choice":
         return Names(spec.choices)
@@ -211,7 +211,7 @@ ASSUMED = ("input_length", "output_length")
 
 
 def field_option(
-    spec: StrategyField, section: str, *, single: bool = False
+    spec: Field, section: str, *, single: bool = False
 ) -> Callable[[Function], Function]:
     """Return the option of a field: a list of values, or one."""
     text = spec.description[0].upper() + spec.description[1:]

@@ -29,7 +29,7 @@ from perfmodel.kernels.variables import RATE, TIME_COMPONENTS
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.model.build import ModelSpec
+    from perfmodel.model.spec import ModelSpec
     from perfmodel.serving.timeline import ServingTimeline
     from perfmodel.software.framework import Framework
     from perfmodel.strategy.grid import StrategyGrid

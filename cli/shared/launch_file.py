@@ -18,7 +18,7 @@ from perfmodel.cli.shared.printing import remark
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
     from perfmodel.launch.describe import Launch
-    from perfmodel.model.build import ModelSpec
+    from perfmodel.model.spec import ModelSpec
     from perfmodel.software.framework import Framework
 
 READ = "perfmodel.cli.shared.launch_file"

@@ -19,7 +19,7 @@ from perfmodel.model.adapters import EVERYTHING, FROZEN_BYTES, WORDS, AdapterSpe
 from perfmodel.model.presets import MTP
 
 if TYPE_CHECKING:
-    from perfmodel.model.build import ModelSpec
+    from perfmodel.model.spec import ModelSpec
 
 LORA = ("lora_rank", "lora_targets", "lora_frozen", "lora_share_experts", "lora_expert_rank")
 

@@ -31,7 +31,7 @@ import click
 from perfmodel.base.errors import FormatError, did_you_mean
 from perfmodel.base.fields import Field
 from perfmodel.base.files import read_toml, user_path
-from perfmodel.base.strategy_fields import FIELDS, StrategyField
+from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.cli.group import Command, Option
 from perfmodel.cli.group import verbosity_options as verbosity_options
 from perfmodel.cli.shared import completions
@@ -326,7 +326,7 @@ def axis_options(*, single: bool) -> Callable[[Function], Function]:
     )
 
 
-def _axis_option(spec: StrategyField, single: bool, section: str) -> Callable[[Function], Function]:
+def _axis_option(spec: Field, single: bool, section: str) -> Callable[[Function], Function]:
     text = spec.description[0].upper() + spec.description[1:]
     if spec.choices:
         text += f": {spec.form or ', '.join(spec.choices)}"
@@ -349,7 +349,7 @@ def both_names(spec: Field, **given: Any) -> Callable[[Function], Function]:
     return field_option(replace(spec, spellings=tuple(names), default=None), **given)
 
 
-def _default(spec: StrategyField, single: bool) -> str:
+def _default(spec: Field, single: bool) -> str:
     if spec.name in DERIVED:
         return DERIVED[spec.name]
     if not single and spec.name in SWEPT_FIELDS:

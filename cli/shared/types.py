@@ -16,8 +16,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from perfmodel.base.errors import DataError, did_you_mean
+from perfmodel.base.fields import Field
 from perfmodel.base.files import user_path
-from perfmodel.base.strategy_fields import StrategyField
 from perfmodel.base.units import parse_size
 
 Scalar = float | str | bool
@@ -211,7 +211,7 @@ class One(click.ParamType):
 class Axis(ListType):
     """Values of one strategy field."""
 
-    def __init__(self, spec: StrategyField) -> None:
+    def __init__(self, spec: Field) -> None:
         self.spec = spec
         self.name = {"int": "N", "float": "SHARE", "bool": "BOOL", "choice": "NAME"}[
             spec.kind

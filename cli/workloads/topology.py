@@ -16,7 +16,7 @@ from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import load_rows
 from perfmodel.cli.shared.printing import heading, print_json, remark, table
 from perfmodel.cli.shared.types import Members
-from perfmodel.workloads.links.dimensions import KINDS, Dimension
+from perfmodel.workloads.links.dimensions import KINDS
 
 if TYPE_CHECKING:
     import numpy as np

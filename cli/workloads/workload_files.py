@@ -243,11 +243,11 @@ def _write_calibration(arguments: AicbArguments, device: str, folder: Path) -> N
         remark(f"wrote {path}")
 
 
-def load_device(name: str, settings: Mapping[str, Any] | None = None) -> Hardware:
+def load_device(name: str) -> Hardware:
     """Load one profile."""
     from perfmodel.cli.shared.inputs import load_rows
 
-    (device,), _ = load_rows([name], settings or {}, {})
+    (device,), _ = load_rows([name], {}, {})
     return device
 
 

@@ -30,27 +30,9 @@ import numpy as np
 
 from perfmodel.kernels._jit import jit
 from perfmodel.kernels.attention.backward import attention_backward
-from perfmodel.kernels.attention.device import AttentionDevice
 from perfmodel.kernels.attention.forward import (
-    COMPUTE_BOUND,
-    LATENCY_BOUND,
-    MEMORY_BOUND,
-    SOFTMAX_BOUND,
     attention_forward,
-    ragged_attention_time,
 )
-
-__all__ = [
-    "COMPUTE_BOUND",
-    "LATENCY_BOUND",
-    "MEMORY_BOUND",
-    "SOFTMAX_BOUND",
-    "AttentionDevice",
-    "attention_backward",
-    "attention_forward",
-    "attention_times",
-    "ragged_attention_time",
-]
 
 
 @jit

@@ -242,7 +242,7 @@ def library_choice(kind, size, members, stride, network):
 
 MOST_SLOTS = 4096  # a power of two
 PROBES = 8  # slots looked at before one is given up
-# What a slot remembers: whom of, whether its costs hold for all sizes, costs and beliefs.
+# What a slot holds: whom of, whether its costs hold for all sizes, costs and beliefs.
 CODE, MEMBERS, STRIDE, STEADY, COST = range(5)
 BEYOND = COST + 11
 LATENCY = COST + 12
@@ -298,7 +298,7 @@ def recall(kind, algorithm, members, stride, network, memo):
 
 @jit_lean
 def fill_slot(kind, algorithm, members, stride, network, memo, slot):
-    """Work out what a slot remembers; see `recall`."""
+    """Work out what a slot holds; see `recall`."""
     cost = algorithm_cost(kind, algorithm, 1.0, members, stride, network)
     memo[slot, MEMBERS] = members
     memo[slot, STRIDE] = stride
@@ -330,7 +330,7 @@ def fill_slot(kind, algorithm, members, stride, network, memo, slot):
 
 @jit_lean
 def cost_of(memo, slot):
-    """Return the costs that a slot remembers."""
+    """Return the costs that a slot holds."""
     return Cost(
         memo[slot, COST],
         memo[slot, COST + 1],
@@ -352,7 +352,7 @@ def cost_of(memo, slot):
 
 @jit_lean
 def beliefs_of(memo, slot):
-    """Return what a slot of a ring remembers of a library's beliefs."""
+    """Return what a slot of a ring holds of a library's beliefs."""
     return Beliefs(
         (
             memo[slot, LATENCY],
@@ -380,7 +380,7 @@ def beliefs_of(memo, slot):
 
 @jit_lean
 def memoised_cost(kind, algorithm, size, members, stride, network, memo):
-    """As `algorithm_cost`; of another size of a kind and group that has come up, remembered."""
+    """As `algorithm_cost`; of another size of a kind and group that has come up, from its slot."""
     slot = recall(kind, algorithm, members, stride, network, memo)
     if memo[slot, STEADY] > 0.0:
         return cost_of(memo, slot)
@@ -389,7 +389,7 @@ def memoised_cost(kind, algorithm, size, members, stride, network, memo):
 
 @jit_lean
 def memoised_choice(kind, size, members, stride, network, memo):
-    """As `library_choice`, with what is remembered."""
+    """As `library_choice`, with what slots hold."""
     if network.facts.tuned_low_latency_bandwidth <= 0.0:
         return fastest_choice(kind, size, members, stride, network)
     if is_pairwise(kind):

@@ -14,33 +14,16 @@ import numpy as np
 
 from perfmodel.kernels._jit import jit, jit_lean, jit_lean_inline
 from perfmodel.kernels.collective.algorithms import (
-    AGGREGATED_TREES,
-    ALL_GATHER,
     ALL_REDUCE,
-    ALL_TO_ALL,
-    BIDIRECTIONAL_RING,
-    BROADCAST,
-    DIRECT,
-    DOUBLE_BINARY_TREE,
-    GATHER,
-    HALVING_DOUBLING,
-    HIERARCHICAL,
     IN_NETWORK,
     IN_NETWORK_TREE,
-    MULTICAST,
     ONE_SHOT,
     POINT_TO_POINT,
-    RAIL_ALIGNED,
-    RECURSIVE_DOUBLING,
-    REDUCE_SCATTER,
-    RING,
-    SCATTER,
     TWO_SHOT,
     is_pairwise,
     level_load,
     level_share,
     shared_link_times,
-    traffic,
 )
 from perfmodel.kernels.collective.choice import (
     WIDTH,
@@ -52,41 +35,6 @@ from perfmodel.kernels.collective.choice import (
 )
 from perfmodel.kernels.collective.protocols import shot_time
 from perfmodel.kernels.collective.table import domain_of_level, fewest_inside
-from perfmodel.kernels.collective.tuning import LOW_LATENCY, LOW_LATENCY_128, SIMPLE
-
-__all__ = [
-    "AGGREGATED_TREES",
-    "ALL_GATHER",
-    "ALL_REDUCE",
-    "ALL_TO_ALL",
-    "BIDIRECTIONAL_RING",
-    "BROADCAST",
-    "DIRECT",
-    "DOUBLE_BINARY_TREE",
-    "GATHER",
-    "HALVING_DOUBLING",
-    "HIERARCHICAL",
-    "IN_NETWORK",
-    "IN_NETWORK_TREE",
-    "LOW_LATENCY",
-    "LOW_LATENCY_128",
-    "MULTICAST",
-    "ONE_SHOT",
-    "POINT_TO_POINT",
-    "RAIL_ALIGNED",
-    "RECURSIVE_DOUBLING",
-    "REDUCE_SCATTER",
-    "RING",
-    "SCATTER",
-    "SIMPLE",
-    "TWO_SHOT",
-    "algorithm_times",
-    "collective_choices",
-    "collective_time",
-    "collective_times",
-    "serving_all_reduce_times",
-    "traffic",
-]
 
 
 @jit_lean

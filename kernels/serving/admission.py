@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit_inline, jit_lean
+from perfmodel.kernels._jit import jit_lean, jit_lean_inline
 from perfmodel.kernels.serving.passes import mean_pass, prompt_cost
 from perfmodel.kernels.serving.tables import FUSED, PREEMPT, RESERVE, Deployments, Loads, PassTables
 
@@ -41,7 +41,7 @@ MOST_SET_ASIDE = 4096.0
 """Tokens of an answer that it counts at most (CLIP_MAX_NEW_TOKENS of the same)."""
 
 
-@jit_inline
+@jit_lean_inline
 def is_closed_loop(loads: Loads, j: int) -> bool:
     """Whether clients keep requests of a load under way; else they arrive at a rate."""
     return loads.concurrency[j] > 0.0

@@ -12,10 +12,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit, jit_inline
+from perfmodel.kernels._jit import jit_inline, jit_lean, jit_lean_inline
 from perfmodel.kernels.serving.admission import is_closed_loop, running_limit
 from perfmodel.kernels.serving.cycle import Crowd, Cycle, crowd_of, cycle_of, most_on_one
-from perfmodel.kernels.serving.passes import pass_times, tokens_per_pass
+from perfmodel.kernels.serving.passes import (
+    line,
+    mixers_beside,
+    pass_beside,
+    place,
+    tokens_per_pass,
+)
 from perfmodel.kernels.serving.queues import count_quantile, three_quantiles
 from perfmodel.kernels.serving.tables import (
     NO_ROOM,
@@ -137,7 +143,7 @@ def longest_of(cycle: Cycle, prompts: float, held: float) -> float:
     return 1.0 + cycle.varied * (ranks - 1.0) / (ranks + 1.0) / math.sqrt(held)
 
 
-@jit_inline
+@jit_lean_inline
 def passes_of(tables: PassTables, row: int, cycle: Cycle, crowd: Crowd) -> Passes:
     """Return the times of the five passes."""
     beside = cycle.decoding * cycle.fused
@@ -147,6 +153,11 @@ def passes_of(tables: PassTables, row: int, cycle: Cycle, crowd: Crowd) -> Passe
     full_held = max(min(cycle.slots, cycle.room), 1.0)
     alone = mixed = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     mine = longest = full = 0.0
+    before, v = place(tables.before, cycle.earlier)
+    context, w = place(tables.contexts, cycle.context)
+    # Mixers are looked up anew where chunks or sequences are others than those of the pass before.
+    mixed_chunk = mixed_decoding = -1.0
+    prefill = decode = draft = 0.0
     for kind in range(5):  # one call, for it is long
         held, decoding, chunk = 0.0, cycle.decoding, cycle.chunk
         if kind == 1:
@@ -156,19 +167,30 @@ def passes_of(tables: PassTables, row: int, cycle: Cycle, crowd: Crowd) -> Passe
             held, decoding = mine_held, others
             chunk *= longest_of(cycle, 1.0 + crowd.others, held)
         elif kind == 3:
-            held, decoding = full_held, half
-            chunk *= longest_of(cycle, cycle.everyone, held)
-        elif kind == 4:
             held, decoding = mine_held, others
             chunk *= 1.0 + cycle.varied / mine_held
-        found = pass_times(
+            if chunk == mixed_chunk:
+                longest = mine
+                continue
+        elif kind == 4:
+            held, decoding = full_held, half
+            chunk *= longest_of(cycle, cycle.everyone, held)
+        if chunk != mixed_chunk:
+            mixed_chunk = chunk
+            prefill = mixers_beside(tables.chunks, tables.prefill, row, chunk, before, v)
+        if decoding != mixed_decoding:
+            mixed_decoding = decoding
+            decode = mixers_beside(tables.batches, tables.decode, row, decoding, context, w)
+            draft = line(tables.batches, tables.draft, row, decoding)
+        found = pass_beside(
             tables,
             row,
             held,
             chunk,
-            cycle.earlier,
+            prefill,
             decoding,
-            cycle.context,
+            decode,
+            draft,
             cycle.verified,
             held / cycle.chunks,
         )
@@ -179,9 +201,9 @@ def passes_of(tables: PassTables, row: int, cycle: Cycle, crowd: Crowd) -> Passe
         elif kind == 2:
             mine = found[0]
         elif kind == 3:
-            full = found[0]
-        else:
             longest = found[0]
+        else:
+            full = found[0]
     each = (mixed[0] - alone[0] * cycle.fused) / crowd.held
     if full_held > crowd.held + 0.5:
         each = (full - mixed[0]) / (full_held - crowd.held)
@@ -366,7 +388,7 @@ def gap_quantile(
     return passes.alone[0] + time * longer * runs
 
 
-@jit
+@jit_lean
 def close_clients(
     tables: PassTables, deployments: Deployments, d: int, loads: Loads, out: np.ndarray
 ) -> None:
@@ -383,6 +405,7 @@ def close_clients(
     row = deployments.layout[d]
     gained = tokens_per_pass(deployments.draft_length[d], deployments.acceptance[d])
     band = tables.half_width[row]
+    wide = 1.0 + math.hypot(band, FIRST_TOKEN_WIDTH)
     devices, ranks = deployments.devices[d], deployments.ranks[d]
     # Groups of ranks in step: so many share of them has work, at most.
     groups = ranks * deployments.stages[d] / deployments.lockstep_ranks[d]
@@ -414,7 +437,6 @@ def close_clients(
         out[ROWS.time_to_first_token_p50, d, j] = p50
         out[ROWS.time_to_first_token_p95, d, j] = p95
         out[ROWS.time_to_first_token_p99, d, j] = p99
-        wide = 1.0 + math.hypot(band, FIRST_TOKEN_WIDTH)
         out[ROWS.time_to_first_token_low, d, j] = tokens.mean / wide
         out[ROWS.time_to_first_token_high, d, j] = tokens.mean * wide
 
@@ -477,7 +499,7 @@ def close_clients(
         out[ROWS.status, d, j] = NO_STAGE_WORK if concurrency < ranks else STABLE
 
 
-@jit_inline
+@jit_lean_inline
 def same_requests(loads: Loads, j: int) -> bool:
     """Tell whether requests of a load are as long as those of the load before."""
     return bool(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from perfmodel.kernels._jit import jit, jit_inline
+from perfmodel.kernels._jit import jit, jit_inline, jit_lean_inline
 from perfmodel.kernels.serving.admission import mean_length, mean_square
 from perfmodel.kernels.serving.tables import FUSED, Deployments, Loads
 
@@ -113,7 +113,7 @@ class Crowd(NamedTuple):
     ahead: float
 
 
-@jit_inline
+@jit_lean_inline
 def cycle_of(
     deployments: Deployments, d: int, loads: Loads, j: int, limit: float, gained: float
 ) -> Cycle:

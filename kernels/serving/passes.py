@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit, jit_lean
+from perfmodel.kernels._jit import jit, jit_lean, jit_lean_inline
 from perfmodel.kernels.serving.tables import (
     ATTENTION,
     COMMUNICATION,
@@ -41,6 +41,13 @@ def share(knots: np.ndarray, at: int, value: float) -> float:
 
 
 @jit_lean
+def place(knots: np.ndarray, value: float) -> tuple[int, float]:
+    """Return both."""
+    at = position(knots, value)
+    return at, share(knots, at, value)
+
+
+@jit_lean
 def captured_size(tokens: float, limit: float, step: float) -> float:
     """Return the size at which a pass of so many decoded tokens runs: itself if not captured."""
     if tokens > limit or tokens <= 0.0:
@@ -60,8 +67,18 @@ def mixers(
     """Return a table's value between its knots, 0 where `x` is 0."""
     if x <= 0.0:
         return 0.0
-    i, j = position(x_knots, x), position(y_knots, y)
-    u, v = share(x_knots, i, x), share(y_knots, j, y)
+    j, v = place(y_knots, y)
+    return mixers_beside(x_knots, table, row, x, j, v)
+
+
+@jit_lean
+def mixers_beside(
+    x_knots: np.ndarray, table: np.ndarray, row: int, x: float, j: int, v: float
+) -> float:
+    """Return the same where `y` lies beyond knot `j` by a share `v` of the way to the next."""
+    if x <= 0.0:
+        return 0.0
+    i, u = place(x_knots, x)
     low = table[row, i, j] + v * (table[row, i, j + 1] - table[row, i, j])
     high = table[row, i + 1, j] + v * (table[row, i + 1, j + 1] - table[row, i + 1, j])
     return max(low + u * (high - low), 0.0)
@@ -72,8 +89,8 @@ def line(knots: np.ndarray, table: np.ndarray, row: int, x: float) -> float:
     """Return the value of a table of one axis, 0 where `x` is 0."""
     if x <= 0.0:
         return 0.0
-    i = position(knots, x)
-    return max(table[row, i] + share(knots, i, x) * (table[row, i + 1] - table[row, i]), 0.0)
+    i, u = place(knots, x)
+    return max(table[row, i] + u * (table[row, i + 1] - table[row, i]), 0.0)
 
 
 @jit_lean
@@ -110,6 +127,35 @@ def pass_times(
     time, attention, matrices, experts, communication, other, host : float
         [s]; `host` is what the device waits for, and `time` the sum of the others.
     """
+    prefill = mixers(tables.chunks, tables.before, tables.prefill, row, chunk, before)
+    decode = mixers(tables.batches, tables.contexts, tables.decode, row, decoding, context)
+    draft = line(tables.batches, tables.draft, row, decoding)
+    return pass_beside(
+        tables, row, prompts, chunk, prefill, decoding, decode, draft, verified, finished
+    )
+
+
+@jit_lean_inline
+def pass_beside(
+    tables: PassTables,
+    row: int,
+    prompts: float,
+    chunk: float,
+    prefill: float,
+    decoding: float,
+    decode: float,
+    draft: float,
+    verified: float,
+    finished: float,
+) -> tuple[float, float, float, float, float, float, float]:
+    """Return the same from what its mixers and its speculative tokens take.
+
+    Parameters
+    ----------
+    prefill, decode, draft : float
+        Mixers of one chunk and of all sequences that decode, and making their speculative
+        tokens [s].
+    """
     new = prompts * chunk
     decoded = decoding * verified
     tokens = new + decoded
@@ -119,18 +165,17 @@ def pass_times(
         launch = tables.graph_time[row]
     elif tokens <= tables.mixed_graph_limit[row]:
         launch = tables.piecewise_time[row]
-    at = position(tables.tokens, tokens)
-    part = share(tables.tokens, at, tokens)
+    at, part = place(tables.tokens, tokens)
     low, high = tables.body[row, at], tables.body[row, at + 1]
     matrices = max(low[MATRICES] + part * (high[MATRICES] - low[MATRICES]), 0.0)
     experts = max(low[EXPERTS] + part * (high[EXPERTS] - low[EXPERTS]), 0.0)
     sent = max(low[COMMUNICATION] + part * (high[COMMUNICATION] - low[COMMUNICATION]), 0.0)
     other = max(low[OTHER] + part * (high[OTHER] - low[OTHER]), 0.0)
     attention = max(low[ATTENTION] + part * (high[ATTENTION] - low[ATTENTION]), 0.0)
-    attention += prompts * mixers(tables.chunks, tables.before, tables.prefill, row, chunk, before)
-    attention += mixers(tables.batches, tables.contexts, tables.decode, row, decoding, context)
+    attention += prompts * prefill
+    attention += decode
     other += line(tables.sequences, tables.head, row, decoded + finished)
-    matrices += line(tables.batches, tables.draft, row, decoding)
+    matrices += draft
     device = attention + matrices + experts + sent + other
     # Kernels are launched while others run; the device waits where launching takes longer.
     host = max(launch - device, 0.0)
@@ -179,60 +224,6 @@ def pass_variation(draft_length: float, acceptance: float) -> float:
         k += 1.0
     mean = tokens_per_pass(draft_length, acceptance)
     return max(square - mean * mean, 0.0)
-
-
-@jit
-def last_paying_batch(
-    tables: PassTables,
-    plain_row: int,
-    row: int,
-    draft_length: float,
-    acceptance: float,
-    context: float,
-    most: float,
-) -> float:
-    """Return the largest batch whose tokens come faster with speculation than without.
-
-    Parameters
-    ----------
-    tables : PassTables
-    plain_row, row : int
-        The layout without speculative tokens, and the same with them.
-    draft_length, acceptance : float
-        As of `tokens_per_pass`.
-    context : float
-        Tokens that each sequence keeps.
-    most : float
-        Largest batch of interest, at least 1.
-
-    Returns
-    -------
-    float
-        0 where speculation never pays, `most` where it always does.
-
-    Notes
-    -----
-    A pass that verifies gamma speculative tokens costs gamma + 1 tokens per sequence, and making
-    them; it is worth as many passes without as it yields tokens. While a pass only reads weights
-    the tokens come free; the more sequences, the more they cost. The last batch that pays is found
-    by halving: about it, where sizes of captured passes change, a batch may differ from its
-    neighbours.
-    """
-    gained = tokens_per_pass(draft_length, acceptance)
-    verified = 1.0 + draft_length
-    low, high = 0.0, most + 1.0
-    batch = most
-    while high - low > 1.0:
-        plain = pass_times(tables, plain_row, 0.0, 0.0, 0.0, batch, context, 1.0, 0.0)[0]
-        drafted = pass_times(tables, row, 0.0, 0.0, 0.0, batch, context, verified, 0.0)[0]
-        if drafted < gained * plain:
-            low = batch
-        else:
-            high = batch
-        batch = math.floor(0.5 * (low + high))
-        if batch <= low:
-            break
-    return low
 
 
 @jit_lean

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from perfmodel.kernels._jit import jit_lean_inline
-from perfmodel.kernels.collective.times import ALL_REDUCE, memoised_time
+from perfmodel.kernels.collective.algorithms import ALL_REDUCE
+from perfmodel.kernels.collective.times import memoised_time
 from perfmodel.kernels.step.overlap import (
     beside_sends,
     boundary_span,

@@ -21,7 +21,8 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.kernels._jit import jit, jit_lean_inline
-from perfmodel.kernels.collective.times import MEMO_SLOTS, POINT_TO_POINT, TIME, memoised_time
+from perfmodel.kernels.collective.algorithms import POINT_TO_POINT
+from perfmodel.kernels.collective.times import MEMO_SLOTS, TIME, memoised_time
 from perfmodel.kernels.step.placement import data_groups
 from perfmodel.kernels.step.sharding import kept, shards_gradients, shards_parameters
 from perfmodel.kernels.step.tables import HOST, NVME, STAGE_PLACE

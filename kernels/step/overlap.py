@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from perfmodel.kernels._jit import jit, jit_lean_inline
-from perfmodel.kernels.collective.times import POINT_TO_POINT, memoised_time
+from perfmodel.kernels.collective.algorithms import POINT_TO_POINT
+from perfmodel.kernels.collective.times import memoised_time
 from perfmodel.kernels.fair_share import shared_time
 from perfmodel.kernels.pipeline.closed import ends_wait
 from perfmodel.kernels.step.placement import leaves_domain

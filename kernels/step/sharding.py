@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from perfmodel.kernels._jit import jit_lean_inline
-from perfmodel.kernels.collective.times import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
+from perfmodel.kernels.collective.algorithms import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
 from perfmodel.kernels.step.overlap import width_of
 from perfmodel.kernels.stream import stream_time
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from perfmodel.base.errors import DataError, PerfModelError, StrategyError, did_you_mean
+from perfmodel.base.fields import Field
 from perfmodel.base.served_fields import DEPLOYMENT_FIELD_BY_NAME, LOAD_FIELD_BY_NAME
-from perfmodel.base.strategy_fields import FIELD_BY_NAME, StrategyField
+from perfmodel.base.strategy_fields import FIELD_BY_NAME
 from perfmodel.base.table import Table
 from perfmodel.kernels.serving import variables as serving_variables
 from perfmodel.kernels.variables import COSTS, STEP_VARIABLES, VARIABLES, Variable
@@ -101,8 +102,8 @@ class Case(ABC):
 
     subject: Subject
     variables: Mapping[str, Variable]
-    fields: Mapping[str, StrategyField]
-    described: Mapping[str, StrategyField]
+    fields: Mapping[str, Field]
+    described: Mapping[str, Field]
     default: str
 
     def __init__(
@@ -377,8 +378,8 @@ class ServingCase(Case):
 
     subject, default = SERVING, "time_per_output_token_mean"
     variables = serving_variables.VARIABLES
-    fields: Mapping[str, StrategyField] = {}
-    described: Mapping[str, StrategyField] = {**DEPLOYMENT_FIELD_BY_NAME, **LOAD_FIELD_BY_NAME}
+    fields: Mapping[str, Field] = {}
+    described: Mapping[str, Field] = {**DEPLOYMENT_FIELD_BY_NAME, **LOAD_FIELD_BY_NAME}
 
     def __init__(
         self,

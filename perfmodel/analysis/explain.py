@@ -14,7 +14,7 @@ from perfmodel.base.errors import StrategyError
 from perfmodel.base.pipelines import BIDIRECTIONAL
 from perfmodel.base.units import format_si
 from perfmodel.kernels.variables import OPERATION_COMPONENTS, STEP_ROWS, STEP_VARIABLES
-from perfmodel.model.build import ModelSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.operations import (
     Attention,
     Communication,

@@ -8,9 +8,9 @@ from typing import Any
 
 from perfmodel.base.errors import PerfModelError
 from perfmodel.base.units import format_si
-from perfmodel.model.build import ModelSpec, layer_parameters
-from perfmodel.model.layers import describe_layer
+from perfmodel.model.layers import describe_layer, layer_parameters
 from perfmodel.model.presets import model_from_record
+from perfmodel.model.spec import ModelSpec
 from perfmodel.model.state import sequence_state
 from perfmodel.training.flops import adapter_parameters, model_flops_per_token
 

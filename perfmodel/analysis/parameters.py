@@ -10,7 +10,6 @@ from typing import Any
 from perfmodel.analysis.case import SOFTWARE, Case, TrainingCase
 from perfmodel.base.errors import DataError, PerfModelError, did_you_mean
 from perfmodel.base.fields import Field, facts_of
-from perfmodel.base.strategy_fields import StrategyField
 from perfmodel.hwprofiles.hardware import canonical_path, get_value, known_paths, unit_of
 
 KINDS = ("hardware", "constant", "software", "strategy")
@@ -173,7 +172,7 @@ def _of_strategy(case: Case) -> Iterator[Parameter]:
                 yield Parameter(name, "strategy", "1", row[name], other)
 
 
-def _values(spec: StrategyField) -> tuple[Any, ...]:
+def _values(spec: Field) -> tuple[Any, ...]:
     if spec.kind == "bool":
         return False, True
     return spec.choices or ZERO_STAGES

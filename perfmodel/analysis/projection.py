@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.model.build import ModelSpec
+    from perfmodel.model.spec import ModelSpec
     from perfmodel.strategy.grid import StrategyGrid
 
 

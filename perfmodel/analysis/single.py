@@ -18,7 +18,7 @@ from perfmodel.strategy.grid import VALID, batches_of
 from perfmodel.strategy.rules import STATUS_NAMES, STATUS_REASONS
 
 if TYPE_CHECKING:
-    from perfmodel.model.build import ModelSpec
+    from perfmodel.model.spec import ModelSpec
     from perfmodel.strategy.grid import StrategyGrid
     from perfmodel.strategy.pipelines import Pipeline
 

@@ -16,12 +16,17 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import StrategyError, did_you_mean
+from perfmodel.base.files import read_rows
+
+if TYPE_CHECKING:
+    from perfmodel.base.columns import Flags
 
 MOST = 2**40
 """Nothing that is counted is larger in any run."""
@@ -167,6 +172,36 @@ class Field:
         return nested + single if self.depth else single
 
 
+_CELLS: Mapping[str, Callable[[str], Any]] = {
+    "int": int,
+    "float": float,
+    "choice": str,
+    "bool": "true".__eq__,
+}
+
+
+def read_fields(
+    path: str | Path, choices: Mapping[str, tuple[str, ...]]
+) -> Mapping[str, tuple[Field, ...]]:
+    """Return the fields of a table, a row each (CSV; empty cells: as of `Field`), by ``of``.
+
+    Parameters
+    ----------
+    path : str or Path
+        With columns ``of`` and some of `Field`.
+    choices : mapping of str to tuple of str
+        Those of fields by their names.
+    """
+    found: dict[str, list[Field]] = {}
+    for row in read_rows(path):
+        cells: dict[str, Any] = {**row, "choices": choices.get(row["name"], ())}
+        cells["default"] = _CELLS[row["kind"]](row["default"])
+        for limit in cells.keys() & {"minimum", "maximum"}:
+            cells[limit] = int(row[limit]) if row[limit].isdigit() else float(row[limit])
+        found.setdefault(cells.pop("of"), []).append(Field(**cells))
+    return {of: tuple(fields) for of, fields in found.items()}
+
+
 def fact_field(
     kind: str,
     description: str,
@@ -274,3 +309,37 @@ def refuse_unused(
         for name in names:
             if name in given and name not in used:
                 raise StrategyError(f"{flag(name)} is for {purpose}; {run}")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule, its stable code, its flag name and what to say to the user."""
+
+    code: int
+    name: str
+    reason: str
+    broken: Callable[..., Flags]
+
+
+def read_rules(
+    path: str | Path, broken: Mapping[str, Callable[..., Flags]], **words: str
+) -> tuple[tuple[Rule, ...], Mapping[int, str], Mapping[int, str]]:
+    """Return rules, and the names and reasons of every status, from a table of statuses.
+
+    Parameters
+    ----------
+    path : str or Path
+        A row for each status in the order of codes: ``code,name,reason``.
+    broken : mapping of str to callable
+        Names of those that are rules -> which rows of a grid break it.
+    **words
+        What stands for ``{word}`` in the reasons.
+    """
+    rows = {int(row["code"]): row for row in read_rows(path)}
+    names = {code: row["name"] for code, row in rows.items()}
+    reasons = {code: row["reason"].format(**words) for code, row in rows.items()}
+    numbers = {name: code for code, name in names.items()}
+    rules = (
+        Rule(numbers[name], name, reasons[numbers[name]], which) for name, which in broken.items()
+    )
+    return tuple(rules), names, reasons

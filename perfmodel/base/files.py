@@ -6,6 +6,7 @@ Keys of a text file are kept with their values and lines, each of them once.
 from __future__ import annotations
 
 import contextlib
+import csv
 import gzip
 import json
 import os
@@ -211,6 +212,12 @@ def read_text(path: str | os.PathLike[str], wanted: str, largest: int | None = N
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise FormatError(f"{path}: not UTF-8 text; {wanted} is needed") from None
+
+
+def read_rows(path: str | os.PathLike[str]) -> list[dict[str, str]]:
+    """Return the rows of a table that comes with the package: CSV, empty cells left out."""
+    with Path(path).open(newline="", encoding="utf-8") as file:
+        return [{key: cell for key, cell in row.items() if cell} for row in csv.DictReader(file)]
 
 
 def read_toml(

@@ -1,17 +1,21 @@
 """The table of pipeline schedules: everything that tells them apart but the order of passes.
 
 The order is one function of `perfmodel.kernels.pipeline.orders`, registered under the same name:
-a schedule is a row here and a function there (docs/how-to/add-a-schedule.md), and nothing else
-names schedules to tell what they do. The place in `SCHEDULE_FACTS` is the number that columns and
-stored datasets use: new schedules are appended. docs/pipelines.md describes all.
+a schedule is a row of ``schedules.csv`` and a function there (docs/how-to/add-a-schedule.md), and
+nothing else names schedules to tell what they do. The place in `SCHEDULE_FACTS` is the number that
+columns and stored datasets use: new schedules are appended. docs/pipelines.md describes all.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from perfmodel.base.files import read_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -115,64 +119,15 @@ class Schedule:
         return self.closed_form != EVENTS
 
 
-_SCHEDULES = (
-    Schedule(
-        "gpipe",
-        LOOP,
-        1,
-        0,
-        False,
-        "all forward passes, then all backward ones",
-        closed_form=GPIPE,
-        blocking_sends=True,
-    ),
-    Schedule(
-        "1f1b",
-        LOOP,
-        1,
-        0,
-        False,
-        "one forward, one backward",
-        closed_form=ONE_F_ONE_B,
-        closed_if_uneven=True,
-        blocking_sends=True,
-        pairs_stages=True,
-    ),
-    Schedule(
-        "interleaved",
-        LOOP,
-        2,
-        1,
-        False,
-        "1F1B over several chunks a stage",
-        groups=GIVEN_GROUPS,
-        closed_form=INTERLEAVED,
-        repeats=True,
-    ),
-    Schedule("eager_1f1b", LOOP, 1, 0, False, "1F1B with twice the forward passes ahead"),
-    Schedule("looped_bfs", LOOP, 1, 1, False, "breadth first: every chunk all micro-batches"),
-    Schedule(
-        "interleaved_zero_bubble",
-        LOOP,
-        1,
-        1,
-        True,
-        "interleaved, weight gradients apart",
-        groups=ROUNDS,
-    ),
-    Schedule("zb_h1", LOOP, 1, 0, True, "zero bubble with the memory of 1F1B", repeats=True),
-    Schedule("zb_h2", LOOP, 1, 0, True, "zero bubble with twice that memory"),
-    Schedule("zb_v", WAVE, 2, 0, True, "zero bubble over two chunks in a V"),
-    Schedule("v_half", WAVE, 2, 0, True, "the same with half of 1F1B's activations"),
-    Schedule("v_min", WAVE, 2, 0, True, "the same with a third of them"),
-    Schedule(
-        "dualpipe", BIDIRECTIONAL, 1, 0, True, "two copies, filled from both ends", 2, even=True
-    ),
-    Schedule("dualpipe_v", WAVE, 2, 0, True, "DualPipe cut in half: one copy in a V", 2),
-    Schedule("hanayo", WAVE, 2, 2, False, "1F1B over chunks in waves"),
-    Schedule("table", TABLE, 1, 1, True, "as a file says (--schedule-file)"),
-)
-SCHEDULE_FACTS: Mapping[str, Schedule] = {item.name: item for item in _SCHEDULES}
+def _schedule(row: Mapping[str, str]) -> Schedule:
+    cells: Mapping[str, Callable[[str], Any]] = {"bool": "true".__eq__, "int": int, "str": str}
+    facts = {item.name: cells[str(item.type)] for item in dataclasses.fields(Schedule)}
+    return Schedule(**{name: facts[name](cell) for name, cell in row.items()})
+
+
+SCHEDULE_FACTS: Mapping[str, Schedule] = {
+    row["name"]: _schedule(row) for row in read_rows(Path(__file__).with_name("schedules.csv"))
+}
 """By name."""
 
 SCHEDULES = tuple(name for name in SCHEDULE_FACTS if name != TABLE)

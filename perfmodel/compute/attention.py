@@ -27,14 +27,6 @@ from perfmodel.compute.attention_device import (
 from perfmodel.compute.library import library_facts
 from perfmodel.hwprofiles import Hardware, load_hardware
 
-__all__ = [
-    "ATTENTION_BOUNDS",
-    "AttentionTimes",
-    "attention_device",
-    "attention_times",
-    "ragged_attention_time",
-]
-
 ATTENTION_BOUNDS = ("compute", "softmax", "memory", "latency")
 """Meaning of the codes in `AttentionTimes.bound`."""
 
@@ -189,94 +181,6 @@ def attention_times(
         slowdown = deterministic_slowdown(hardware, library)
         found = found._replace(time=np.where(flags["backward"], slowdown, 1.0) * found.time)
     return found
-
-
-def ragged_attention_time(
-    hardware: Hardware,
-    precision: str,
-    query_lengths: ArrayLike,
-    key_lengths: ArrayLike,
-    heads: int,
-    key_value_heads: int,
-    head_dim_qk: int,
-    head_dim_v: int,
-    causal: bool = True,
-    window: int = 0,
-    *,
-    kv_precision: str | None = None,
-    latent: bool = False,
-    steady: bool = False,
-    copies: float = 0.0,
-    resident: float = 0.0,
-) -> AttentionTimes:
-    """Return the time of one forward launch over sequences of different lengths.
-
-    Parameters
-    ----------
-    hardware, precision, heads, key_value_heads, head_dim_qk, head_dim_v, causal, window
-        See `attention_times`; one value for the launch.
-    query_lengths, key_lengths : array_like of int, shape (sequence,)
-        Tokens of each sequence, >= 1.
-    kv_precision, latent, steady, copies, resident
-        See `attention_times`.
-
-    Returns
-    -------
-    AttentionTimes
-        One row; equal lengths give what `attention_times` gives for that batch.
-
-    Raises
-    ------
-    DataError
-        Lengths that differ in number, or numbers out of range.
-    HardwareError
-        Precision that the device lacks, or a missing calibration key.
-    """
-    from perfmodel.kernels.attention import columns as kernel
-    from perfmodel.kernels.work import kernel_work
-
-    queries = _integers("query_lengths", np.atleast_1d(np.asarray(query_lengths)))
-    keys = _integers("key_lengths", np.atleast_1d(np.asarray(key_lengths)))
-    if queries.ndim != 1 or queries.shape != keys.shape or not queries.size:
-        raise DataError(
-            f"ragged_attention_time: {queries.size} query lengths and {keys.size} key lengths; "
-            "one of each per sequence is needed"
-        )
-    sizes = {
-        "heads": heads,
-        "key_value_heads": key_value_heads,
-        "head_dim_qk": head_dim_qk,
-        "head_dim_v": head_dim_v,
-        "window": window,
-    }
-    integers = {name: _integers(name, np.array([size])) for name, size in sizes.items()}
-    _check_heads(integers)
-    device = attention_device(
-        hardware,
-        precision,
-        kv_precision=kv_precision,
-        steady=steady,
-        copies=copies,
-        resident=resident,
-    )
-    whole = {name: int(column[0]) for name, column in integers.items()}
-    with kernel_work(attentions=1 + queries.size / 16):  # lengths are only summed up
-        time, flops, traffic, bound = kernel.ragged_attention_time(
-            device,
-            queries,
-            keys,
-            whole["heads"],
-            whole["key_value_heads"],
-            whole["head_dim_qk"],
-            whole["head_dim_v"],
-            bool(causal),
-            whole["window"],
-            bool(latent),
-            False,
-        )
-    return AttentionTimes(
-        np.array([time]), np.array([flops]), np.array([traffic]), np.array([bound], np.uint8)
-    )
 
 
 def _check_heads(integers: Mapping[str, np.ndarray]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import HardwareError, did_you_mean
 from perfmodel.base.precisions import (
@@ -21,58 +21,8 @@ from perfmodel.hwprofiles import Hardware
 from perfmodel.hwprofiles.constants import Lookup, known
 
 if TYPE_CHECKING:
-    from perfmodel.kernels.attention.columns import AttentionDevice
+    from perfmodel.kernels.attention.device import AttentionDevice
 
-# Fields of `AttentionDevice` that are a number of ``[calibration.attention]`` as it stands.
-CONSTANTS = (
-    "query_tile",
-    "smallest_query_tile",
-    "key_tile",
-    "decode_key_tile",
-    "smallest_key_tile",
-    "doubled_tiles",
-    "key_stages",
-    "tile_readers",
-    "accumulators",
-    "packs_groups",
-    "packs_always",
-    "pairs_units",
-    "split_rule",
-    "most_splits",
-    "smallest_part",
-    "residents",
-    "decode_residents",
-    "backward_query_tile",
-    "backward_key_tile",
-    "backward_matrix_efficiency",
-    "wide_backward",
-    "latent_key_time",
-    "latent_memory",
-    "latent_splits",
-    "head_step",
-    "softmax_operations",
-    "backward_operations",
-    "conversion_operations",
-    "product_operations",
-    "portable",
-    "masked_tile",
-    "windowed_tile",
-    "cache_port",
-    "overlap",
-    "backward_overlap",
-    "lone_tile",
-    "tail",
-    "memory_efficiency",
-    "unit_bandwidth",
-    "cache_share",
-    "block_latency",
-    "decode_latency",
-    "width_latency",
-    "exposed_latency",
-    "split_latency",
-    "split_block_latency",
-    "launch_latency",
-)
 REFERENCE = "reference"
 """Library whose facts hold where neither the library of a call nor the profile says otherwise."""
 
@@ -164,9 +114,7 @@ def attention_device(
         energy *= hardware.calibrated("gemm", "steady_energy_ratio")
     scaled_by = attention_rule(precision)  # fp8_matrix, or none
     narrow = constant(scaled_by) if scaled_by else 1.0
-    constants = {key: constant(key) for key in CONSTANTS}
-    constants["conversion_operations"] += cache.conversion
-    return AttentionDevice(
+    facts: dict[str, Any] = dict(
         matrix_rate=float(device.peak(precision)),
         exponential_rate=float(device.special_function_rate),
         vector_rate=float(device.vector_flops),
@@ -192,8 +140,11 @@ def attention_device(
         heat_time=0.0 if steady else float(hardware.calibrated("gemm", "heat_time")),
         copies=float(copies),
         resident=float(resident),
-        **constants,
+        conversion_operations=constant("conversion_operations") + cache.conversion,
     )
+    # Whatever else it has is a number of ``[calibration.attention]`` as it stands.
+    facts |= {key: constant(key) for key in AttentionDevice._fields if key not in facts}
+    return AttentionDevice(**facts)
 
 
 def check_cache(hardware: Hardware, precision: str, kinds: Iterable[str] = ()) -> None:

@@ -19,6 +19,7 @@ from perfmodel.base.precisions import OPERAND_BYTES
 from perfmodel.compute.collectives import members_per_domain
 from perfmodel.compute.network import is_scale_out
 from perfmodel.hwprofiles import Hardware
+from perfmodel.hwprofiles.constants import known
 
 if TYPE_CHECKING:
     from perfmodel.kernels.collective.expert_exchange import ExchangeConstants
@@ -31,21 +32,8 @@ ELEMENT_BYTES = {"dispatch": OPERAND_BYTES["fp8_block"], "combine": OPERAND_BYTE
 # Compute units that copy where nothing is said: DeepSeek-V3 report, section 3.2.2.
 COMPUTE_UNITS = 20
 
-# Keys of [calibration.network]; docs/collectives.md defines them.
-CONSTANTS = (
-    "exchange_dispatch_latency",
-    "exchange_combine_latency",
-    "exchange_dispatch_token_time",
-    "exchange_combine_token_time",
-    "exchange_dispatch_forward_copies",
-    "exchange_combine_forward_copies",
-    "exchange_unit_rate",
-    "exchange_efficiency",
-    "exchange_scale_out_efficiency",
-    "exchange_scale_out_latency",
-    "exchange_low_latency_latency",
-    "exchange_low_latency_efficiency",
-)
+CONSTANTS = tuple(key for key in known("network") if key.startswith("exchange_"))
+"""Keys of ``[calibration.network]``; docs/collectives.md defines them."""
 
 
 def exchange_constants(
@@ -152,9 +140,9 @@ def moe_exchange_times(
     from perfmodel.kernels.collective import expert_exchange as kernel
     from perfmodel.kernels.work import kernel_work
 
-    for what, name, known in (("phase", phase, PHASES), ("mode", mode, MODES)):
-        if name not in known:
-            raise StrategyError(f"unknown {what} of exchange '{name}'{did_you_mean(name, known)}")
+    for what, name, names in (("phase", phase, PHASES), ("mode", mode, MODES)):
+        if name not in names:
+            raise StrategyError(f"unknown {what} of exchange '{name}'{did_you_mean(name, names)}")
     columns = {
         "tokens_per_rank": tokens_per_rank,
         "hidden": hidden,

@@ -14,7 +14,7 @@ from perfmodel.base.columns import Column, Floats, broadcast, check_least
 from perfmodel.base.errors import DataError, HardwareError, did_you_mean
 from perfmodel.base.precisions import FORMATS, OPERAND_BYTES, OPERANDS, QUANTISED
 from perfmodel.compute.stream import check_reuse
-from perfmodel.hwprofiles import Hardware, load_hardware
+from perfmodel.hwprofiles import load_hardware
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware

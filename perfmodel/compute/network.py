@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfmodel.base.errors import HardwareError, did_you_mean
 from perfmodel.compute.library import collective_library
+from perfmodel.hwprofiles.constants import known
 from perfmodel.hwprofiles.schema import BUS_NAMES
 
 if TYPE_CHECKING:
@@ -24,42 +25,8 @@ class StepTables(NamedTuple):
     network: KernelNetwork
 
 
-# Keys of [calibration.network] that the kernel reads; docs/collectives.md defines them.
-CONSTANTS = (
-    "scale_up_efficiency",
-    "scale_out_efficiency",
-    "all_to_all_efficiency",
-    "in_network_efficiency",
-    "low_latency_fraction",
-    "low_latency_128_fraction",
-    "local_copy_time",
-    "base_latency",
-    "spread_latency",
-    "low_latency_128_latency",
-    "simple_latency",
-    "in_network_latency",
-    "pairwise_latency",
-    "pairwise_spread_latency",
-    "pairwise_simple_latency",
-    "shot_latency",
-    "shot_efficiency",
-    "scale_up_hop_overhead",
-    "scale_out_hop_overhead",
-    "scale_out_hop_128_overhead",
-    "scale_up_step_overhead",
-    "scale_out_step_overhead",
-    "scale_up_pipeline_latency",
-    "scale_out_pipeline_latency",
-    "in_network_pipeline_latency",
-    "pairwise_pipeline_latency",
-    "message_latency",
-    "irregular_mesh_links",
-    "scale_out_low_latency_limit",
-    "tuned_low_latency_fraction",
-    "tuned_in_network_fraction",
-    "in_network_pair_bandwidth",
-    "in_network_tree_bandwidth",
-)
+CONSTANTS = tuple(key for key in known("network") if not key.startswith(("exchange_", "overlap_")))
+"""Keys of ``[calibration.network]`` that the kernel reads; docs/collectives.md defines them."""
 DIMENSIONS = {"ring": 1, "torus-2d": 2, "torus-3d": 3, "mesh-2d": 2}
 
 

@@ -21,27 +21,12 @@ from perfmodel.compute.recurrence_counts import (
     RECURRENCE_PHASES,
     RECURRENCES,
     recurrence_flops,
-    recurrence_state_bytes,
 )
 from perfmodel.compute.stream import DEFAULT_CACHED, StreamTimes, stream_device
 from perfmodel.hwprofiles import Hardware, load_hardware
 
 if TYPE_CHECKING:
     from perfmodel.kernels.recurrence.blocks import RecurrenceDevice
-
-__all__ = [
-    "CONVOLUTION_PHASES",
-    "RECURRENCES",
-    "RECURRENCE_BOUNDS",
-    "RECURRENCE_PHASES",
-    "RecurrenceTimes",
-    "convolution_flops",
-    "convolution_times",
-    "recurrence_device",
-    "recurrence_flops",
-    "recurrence_state_bytes",
-    "recurrence_times",
-]
 
 RECURRENCE_BOUNDS = ("compute", "vector", "memory", "latency")
 """Meaning of the codes in `RecurrenceTimes.bound`."""

@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike
 from perfmodel.base.columns import broadcast
 from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.base.precisions import FORMATS, OPERANDS
-from perfmodel.compute.stream_catalogue import StreamWork
 from perfmodel.hwprofiles import Hardware, load_hardware
 
 if TYPE_CHECKING:
@@ -412,7 +411,6 @@ def quantise_times(
     scheme: str,
     rows: ArrayLike,
     columns: ArrayLike,
-    source_bytes: float = 2.0,
     cached: ArrayLike = 1.0,
 ) -> StreamTimes:
     """Return the times of quantising activations ahead of a matrix product.
@@ -425,9 +423,7 @@ def quantise_times(
         One of `perfmodel.compute.stream.QUANTISATIONS`, or a precision of products
         (``fp8``, ``int8``), which takes the scheme of serving libraries: per token.
     rows, columns : array_like
-        Shape of the activations.
-    source_bytes : float
-        Bytes of one source element [B].
+        Shape of the activations, of 2 bytes each.
     cached : array_like
         Share of the bytes that the cache holds if the tensors fit; 1 for kernels that
         are replayed on the same tensors, 0 where other tensors pushed these out.
@@ -444,7 +440,7 @@ def quantise_times(
     """
 
     named = PRODUCT_QUANTISATION.get(scheme, scheme)
-    return work_times(hardware, quantise(named, rows, columns, source_bytes), cached)
+    return work_times(hardware, quantise(named, rows, columns), cached)
 
 
 def _check(name: str, column: np.ndarray) -> None:

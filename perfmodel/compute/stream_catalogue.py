@@ -378,37 +378,17 @@ def embedding(
     return StreamWork(n * element_bytes * tables, n * element_bytes, n * (tables - 1.0))
 
 
-def router_top_k(
-    tokens: ArrayLike,
-    experts: ArrayLike,
-    experts_per_token: ArrayLike,
-    *,
-    backward: bool = False,
-    fused: bool = False,
-) -> StreamWork:
+def router_top_k(tokens: ArrayLike, experts: ArrayLike, *, backward: bool = False) -> StreamWork:
     """Return the work of scores to chosen experts and weights.
 
-    Unfused, softmax, top-k, maps, balance loss, counts and offsets are many small
-    kernels: about 50 forward, which read 12 and write 6 bytes per score, and 30 backward
-    with 8 and 8 (estimated from Megatron-Core's router and dispatchers). A fused kernel
-    reads the fp32 logits, gives a warp to each token, finds the largest score k times
-    and writes index (int32) and weight (fp32) of each chosen expert.
+    Softmax, top-k, maps, balance loss, counts and offsets are many small kernels: about 50
+    forward, which read 12 and write 6 bytes per score, and 30 backward with 8 and 8 (estimated
+    from Megatron-Core's router and dispatchers).
     """
-    t, e = np.asarray(tokens, np.float64), np.asarray(experts, np.float64)
-    k = np.asarray(experts_per_token, np.float64)
+    scores = np.asarray(tokens, np.float64) * np.asarray(experts, np.float64)
     if backward:
-        return StreamWork(t * e * 8.0, t * e * 8.0, launches=1.0 if fused else 30.0)
-    if not fused:
-        return StreamWork(t * e * 12.0, t * e * 6.0, launches=50.0)
-    return StreamWork(
-        bytes_read=t * e * 4.0,
-        bytes_written=t * k * 8.0,
-        flops=t * e * (k + 4.0),
-        specials=t * e,
-        rows=t,
-        row_bytes=e * 4.0,
-        threads=32.0,
-    )
+        return StreamWork(scores * 8.0, scores * 8.0, launches=30.0)
+    return StreamWork(scores * 12.0, scores * 6.0, launches=50.0)
 
 
 RADIX_BITS = 8.0

@@ -17,7 +17,9 @@ from typing import Any
 from perfmodel.base.errors import ModelError, StrategyError
 from perfmodel.launch.describe import beyond_common
 from perfmodel.launch.settings import Keys, Settings
-from perfmodel.model.build import AttentionSpec, LayerSpec, MlpSpec, ModelSpec
+from perfmodel.model.attention import AttentionSpec
+from perfmodel.model.layers import LayerSpec, MlpSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.software.modules import graph_facts
 
 _PATTERN = re.compile(r"[\[\]()\d,+*\s]+")

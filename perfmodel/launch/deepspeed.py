@@ -33,8 +33,8 @@ from perfmodel.launch.reading import (
 from perfmodel.launch.settings import Keys, Settings, Words
 from perfmodel.launch.table import load_program
 from perfmodel.launch.text import format_command, heredocs, nested, parse_arguments
-from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import find_preset, load_model
+from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import as_run
 
 PROGRAM = load_program("deepspeed")

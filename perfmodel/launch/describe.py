@@ -8,9 +8,9 @@ from typing import Any
 
 from perfmodel.base.strategy_fields import FIELDS, MAPPINGS
 from perfmodel.model.adapters import AdapterSpec
-from perfmodel.model.build import ModelSpec
 from perfmodel.model.layers import describe_layer, describe_mixer
 from perfmodel.model.presets import load_model
+from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import Framework
 
 # Orders of the axes that training software has: by default, and with replicas outermost.

@@ -22,8 +22,9 @@ from perfmodel.launch.reading import finished
 from perfmodel.launch.settings import Keys, Settings
 from perfmodel.launch.table import Spelling, load_program
 from perfmodel.launch.text import parse_yaml
-from perfmodel.model.build import ModelSpec, dense_model, moe_model
+from perfmodel.model.build import dense_model, moe_model
 from perfmodel.model.presets import find_preset, load_model
+from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import FRAMEWORKS
 from perfmodel.software.modules import OFFLOADED_POLICIES, SAVING_POLICIES
 from perfmodel.training.memory import INPUT, waiting_share

@@ -34,7 +34,7 @@ from perfmodel.launch.stages import (
 )
 from perfmodel.launch.table import Program, load_program
 from perfmodel.launch.text import format_command, parse_arguments
-from perfmodel.model.build import ModelSpec
+from perfmodel.model.spec import ModelSpec
 
 PROGRAM = load_program("megatron")
 RENAMED, NEGATED = PROGRAM.own["renamed"], PROGRAM.own["negated"]

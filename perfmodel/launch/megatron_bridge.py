@@ -24,7 +24,7 @@ from perfmodel.launch.stages import core_schedule, read_layout, read_stages, sta
 from perfmodel.launch.table import load_program
 from perfmodel.launch.text import launcher, parse_yaml
 from perfmodel.model.adapters import EVERYTHING, WORDS, AdapterSpec
-from perfmodel.model.build import ModelSpec
+from perfmodel.model.spec import ModelSpec
 
 PROGRAM = load_program("megatron_bridge")
 _ACTIVATIONS = {

@@ -16,8 +16,8 @@ from perfmodel.launch.reading import finished
 from perfmodel.launch.settings import Keys, Settings
 from perfmodel.launch.table import load_program
 from perfmodel.launch.text import launcher, parse_yaml
-from perfmodel.model.build import ModelSpec
 from perfmodel.model.config import model_from_config
+from perfmodel.model.spec import ModelSpec
 
 PROGRAM = load_program("nanotron")
 _ENUMERATIONS = ("parallelism.tp_mode", "parallelism.pp_engine")  # whose case does not matter

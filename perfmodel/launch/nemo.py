@@ -19,8 +19,8 @@ from perfmodel.launch.describe import Launch
 from perfmodel.launch.settings import Settings
 from perfmodel.launch.table import load_program
 from perfmodel.launch.text import parse_yaml, shell_words
-from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import find_preset, load_model
+from perfmodel.model.spec import ModelSpec
 
 PROGRAM = load_program("nemo")
 _STRATEGY = "trainer.strategy."

@@ -23,8 +23,8 @@ from perfmodel.launch.settings import Keys, Settings
 from perfmodel.launch.stages import core_schedule
 from perfmodel.launch.table import load_program
 from perfmodel.launch.text import format_yaml, launcher, parse_yaml
-from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import find_preset, load_model
+from perfmodel.model.spec import ModelSpec
 
 PROGRAM = load_program("primus")
 ALGORITHMS, MEMORY, MODELS = (PROGRAM.own[name] for name in ("algorithms", "memory", "models"))

@@ -19,8 +19,8 @@ from perfmodel.base.strategy_fields import FIELDS, OFFLOAD_TO
 from perfmodel.launch.describe import Launch, known_as, settled
 from perfmodel.launch.settings import Keys, Settings, refuse_unknown, remark_unread
 from perfmodel.launch.table import Program, RecomputeKeys, Switch
-from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import preset_names
+from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import FRAMEWORKS, Framework, load_framework
 from perfmodel.software.modules import INPUTS, MODULES, WORDS, offloaded_inputs
 

@@ -413,6 +413,6 @@ def recognise_engine(text: str) -> str:
     return next((name for name in SERVERS if SERVERS[name].table.program.search(text)), "")
 
 
-def read_served(path: str | os.PathLike[str], engine: str = "") -> Workers:
+def read_served(path: str | os.PathLike[str]) -> Workers:
     """Read a launch command from a file: see `parse_served`."""
-    return parse_served(read_text(path, "a launch command", LARGEST), str(path), engine)
+    return parse_served(read_text(path, "a launch command", LARGEST), str(path))

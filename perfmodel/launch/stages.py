@@ -16,7 +16,7 @@ from typing import Any
 from perfmodel.base.errors import FormatError, StrategyError
 from perfmodel.launch.describe import Launch
 from perfmodel.launch.settings import Keys, Settings
-from perfmodel.model.build import ModelSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.training.best_layout import BEST
 from perfmodel.training.layout import WHERE, Layout, layout_chunks, stage_layout
 

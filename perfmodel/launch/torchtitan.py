@@ -28,8 +28,8 @@ from perfmodel.launch.settings import Keys, Settings
 from perfmodel.launch.stages import layout_of, layout_text, stated_split, torch_group
 from perfmodel.launch.table import load_program
 from perfmodel.launch.text import launcher, parse_arguments, parse_toml
-from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
+from perfmodel.model.spec import ModelSpec
 from perfmodel.training.layout import Layout
 
 PROGRAM = load_program("torchtitan")

@@ -22,7 +22,7 @@ from perfmodel.base.expression import evaluate_mask
 from perfmodel.base.files import atomic_path
 from perfmodel.measured.kind import Further, Kind, load_kind
 from perfmodel.measured.rows import NOTHING, ComparedRow, MeasuredRow, Outcome, read_rows
-from perfmodel.sweeps.workers import PIECES, Workers, cut, whole_work
+from perfmodel.sweeps.workers import PIECES, cut, whole_work
 
 if TYPE_CHECKING:
     from perfmodel.sweeps.workers import Workers

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.measured.rows import MeasuredRow, Skip, words
-from perfmodel.model.build import ModelSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import Framework
 
 LARGEST_MICRO_BATCH = 64

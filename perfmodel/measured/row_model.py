@@ -21,8 +21,10 @@ from typing import Any
 
 from perfmodel.base.errors import ModelError
 from perfmodel.measured.rows import MeasuredRow, Skip
-from perfmodel.model.build import LayerSpec, ModelSpec, dense_model, moe_model
+from perfmodel.model.build import dense_model, moe_model
+from perfmodel.model.layers import LayerSpec
 from perfmodel.model.presets import find_preset, list_models, load_model
+from perfmodel.model.spec import ModelSpec
 
 # (experts, experts per token) of models that limit a token to groups of experts, which no
 # column states: DeepSeek-V3 and V2 (n_group and topk_group of their config.json).

@@ -20,7 +20,7 @@ from perfmodel.base.precisions import PRECISIONS, format_name
 from perfmodel.measured.rows import MeasuredRow, Skip, meaning, words
 from perfmodel.model.adapters import WORDS as ADAPTED
 from perfmodel.model.adapters import AdapterSpec
-from perfmodel.model.build import ModelSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import (
     AS_STATED,
     FRAMEWORKS,

@@ -18,15 +18,14 @@ from perfmodel.base.precisions import FORMATS
 from perfmodel.measured.row_hardware import hardware_of
 from perfmodel.measured.row_model import served_model
 from perfmodel.measured.rows import MeasuredRow, Skip, meaning, words
-from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import find_preset, load_model
 from perfmodel.model.spec import head_counts
 from perfmodel.serving.layouts import AS_STATED
-from perfmodel.software.engine import ENGINES, Engine, load_engine
+from perfmodel.software.engine import ENGINES, load_engine
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.model.build import ModelSpec
+    from perfmodel.model.spec import ModelSpec
     from perfmodel.software.engine import Engine
 
 

@@ -23,7 +23,7 @@ from perfmodel.kernels.wafer.products import gemv_cycles
 from perfmodel.kernels.wafer.reduce import TWO_LEVEL
 from perfmodel.measured.rows import Skip
 from perfmodel.measured.wafer_rows import CAPACITY, DECODE, GEMV, PREFILL, WHOLE, WaferCase
-from perfmodel.model.build import ModelSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.wafer.chips import mesh_device, streamed_grid
 from perfmodel.wafer.layers import WaferParts, wafer_parts
 from perfmodel.wafer.mappings import WaferGrid, wafer_grid

@@ -20,7 +20,7 @@ from perfmodel.model.attention import AttentionSpec
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles.mesh import MeshHardware
-    from perfmodel.model.build import ModelSpec
+    from perfmodel.model.spec import ModelSpec
 
 PREFILL, DECODE, WHOLE, GEMV, CAPACITY = "prefill", "decode", "end to end", "gemv", "capacity"
 """What a row measures: a prompt, a token, a request, a vector times a matrix, a cache."""

@@ -9,55 +9,14 @@ from __future__ import annotations
 
 from perfmodel.base.errors import ModelError
 from perfmodel.model.attention import (
-    ATTENTION_KINDS,
-    QK_NORM_SCOPES,
     AttentionSpec,
-    CompressionSpec,
-    IndexerSpec,
 )
 from perfmodel.model.layers import (
-    ACTIVATIONS,
-    MLP_KINDS,
-    NORMS,
-    LayerParameters,
     LayerSpec,
-    Mixer,
     MlpSpec,
-    active_layer_parameters,
-    expert_parameters,
-    layer_parameters,
-    norm_parameters,
 )
-from perfmodel.model.pieces import LAYER_LIMIT, Piece, check_size
-from perfmodel.model.recurrence import RecurrenceSpec, ShortConvolutionSpec
-from perfmodel.model.spec import POSITION_EMBEDDINGS, ModelSpec, TowerSpec
-
-__all__ = [
-    "ACTIVATIONS",
-    "ATTENTION_KINDS",
-    "MLP_KINDS",
-    "NORMS",
-    "POSITION_EMBEDDINGS",
-    "QK_NORM_SCOPES",
-    "AttentionSpec",
-    "CompressionSpec",
-    "IndexerSpec",
-    "LayerParameters",
-    "LayerSpec",
-    "Mixer",
-    "MlpSpec",
-    "ModelSpec",
-    "Piece",
-    "RecurrenceSpec",
-    "ShortConvolutionSpec",
-    "TowerSpec",
-    "active_layer_parameters",
-    "dense_model",
-    "expert_parameters",
-    "layer_parameters",
-    "moe_model",
-    "norm_parameters",
-]
+from perfmodel.model.pieces import LAYER_LIMIT, check_size
+from perfmodel.model.spec import ModelSpec
 
 
 def dense_model(

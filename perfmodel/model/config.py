@@ -15,7 +15,6 @@ from typing import Any
 
 from perfmodel.base.errors import ModelError, did_you_mean
 from perfmodel.base.files import JsonWords, parse_json, read_toml, user_path
-from perfmodel.model.build import ModelSpec
 from perfmodel.model.config_keys import ConfigKeys
 from perfmodel.model.pages import (
     Page,
@@ -27,6 +26,7 @@ from perfmodel.model.pages import (
     spellings,
 )
 from perfmodel.model.quantization import PLACES, QuantizationSpec, place_of, read_quantization
+from perfmodel.model.spec import ModelSpec
 from perfmodel.model.vision import read_towers
 
 _WORDS = JsonWords(

@@ -8,60 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import ModelError
+from perfmodel.base.files import read_toml
 from perfmodel.model.formula import Absent
 from perfmodel.model.pieces import SIZE_LIMIT, check_flag, check_size
 
+_WORDS = read_toml(Path(__file__).with_name("config_keys.toml"), ModelError)
 # A key that is one of these, or holds one of the fragments, changes what a layer
 # computes. A family that covers it reads it; any other family refuses it.
-ARCHITECTURE_KEYS = frozenset(
-    {
-        "add_cross_attention",
-        "attention_bias",
-        "attention_chunk_size",
-        "attention_k_eq_v",
-        "attn_output_gate",
-        "attn_type_list",
-        "compress_ratios",
-        "cross_attention_layers",
-        "enable_moe_block",
-        "first_k_dense_replace",
-        "full_attention_interval",
-        "global_head_dim",
-        "hc_mult",
-        "hidden_size_per_layer_input",
-        "is_encoder_decoder",
-        "layer_types",
-        "layers_block_type",
-        "mlp_bias",
-        "mlp_only_layers",
-        "mtp_num_hidden_layers",
-        "num_global_key_value_heads",
-        "num_hash_layers",
-        "num_kv_shared_layers",
-        "num_mtp_modules",
-        "num_nextn_predict_layers",
-        "o_groups",
-        "shared_intermediate_size",
-        "sliding_window",
-        "sliding_window_pattern",
-        "use_double_wide_mlp",
-        "use_qk_norm",
-        "use_routing_bias",
-    }
-)
-ARCHITECTURE_FRAGMENTS = (
-    "_lora_rank",
-    "expert",
-    "hybrid",
-    "index_",
-    "intermediate_size",
-    "linear_",
-    "mamba",
-    "ssm_",
-)
+ARCHITECTURE_KEYS = frozenset(_WORDS["architecture"])
+ARCHITECTURE_FRAGMENTS = tuple(_WORDS["fragments"])
+HARMLESS_ENDS = tuple(_WORDS["harmless_ends"])
 # Keys that hold numbers whatever the class has.
 _COUNTED = re.compile(r"(num|n)_.*(heads|layers)|(hidden|intermediate|vocab)_size|head_dim")
 
@@ -70,16 +30,6 @@ _SHAPELESS = re.compile(
     r"token|rope|_ids?$|_index$|init|drop|cache|dtype|max_|loss|_coef$|scal|eps$|theta|labels?$"
     r"|^(architectures|auto_map|transformers_version|pretraining_tp|num_beams|bos|eos|pad|sep)"
     r"|checkpoint|kernel$|mask|alpha|beta|seed|prob|length|chunk_size"
-)
-
-HARMLESS_ENDS = (
-    "_dtype",
-    "_kernels",
-    "_coef",
-    "_hidden_act",
-    "_implementation",
-    "_layer_init",
-    "_multipliers",
 )
 
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from perfmodel.base.columns import Column
 from perfmodel.compute.stream_catalogue import composed_norm, composed_rotary, elementwise, traffic
-from perfmodel.model.build import AttentionSpec, ModelSpec, TowerSpec
+from perfmodel.model.attention import AttentionSpec
+from perfmodel.model.spec import ModelSpec, TowerSpec
 from perfmodel.operations.context_block import (
     context_communication,
     exchanges_heads,

@@ -9,7 +9,7 @@ import numpy as np
 
 from perfmodel.base.columns import Column
 from perfmodel.base.strategy_fields import CONTEXT_PARALLEL_KINDS
-from perfmodel.model.build import AttentionSpec
+from perfmodel.model.attention import AttentionSpec
 from perfmodel.operations.operation_list import OperationList
 from perfmodel.operations.operations import Communication, LayerKeys, Size, Stream
 

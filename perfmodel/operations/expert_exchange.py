@@ -17,7 +17,7 @@ import numpy as np
 
 from perfmodel.base.columns import Column
 from perfmodel.compute.expert_exchange import places_met, stage_members, stage_strides
-from perfmodel.model.build import MlpSpec
+from perfmodel.model.layers import MlpSpec
 from perfmodel.operations.operation_list import OperationList
 from perfmodel.operations.operations import Communication, Role, Size, TokenExchange
 from perfmodel.software.framework import Framework

@@ -13,14 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfmodel.compute.stream_catalogue import composed_norm, embedding, norm, traffic
-from perfmodel.model.build import (
-    AttentionSpec,
-    LayerSpec,
-    Mixer,
-    MlpSpec,
-    ModelSpec,
-    RecurrenceSpec,
-)
+from perfmodel.model.attention import AttentionSpec
+from perfmodel.model.layers import LayerSpec, Mixer, MlpSpec
+from perfmodel.model.recurrence import RecurrenceSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.attention_block import add_attention
 from perfmodel.operations.mlp_block import add_mlp
 from perfmodel.operations.operation_list import COMPOSED_LAUNCHES, OperationList

@@ -20,7 +20,8 @@ from perfmodel.base.columns import Column
 from perfmodel.base.routing import parse_routing
 from perfmodel.compute.routing import rank_loads
 from perfmodel.compute.stream_catalogue import ROW_GATHER, elementwise, router_top_k, traffic
-from perfmodel.model.build import MlpSpec, ModelSpec
+from perfmodel.model.layers import MlpSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.expert_exchange import add_combine, add_dispatch, dispatch_copies
 from perfmodel.operations.operation_list import OperationList
 from perfmodel.operations.operations import Gemm, Role, Size, Stream
@@ -311,7 +312,7 @@ def _add_choice(ops: OperationList, mlp: MlpSpec) -> None:
     """Choose the best experts of every token by their scores."""
     for phase, backward in (("forward", False), ("backward_input", True)):
         own = ops.keys.stream_tokens
-        route = router_top_k(own, mlp.experts, mlp.experts_per_token, backward=backward)
+        route = router_top_k(own, mlp.experts, backward=backward)
         ops.add(
             Stream(
                 "mlp.route", phase, route.bytes_read, route.bytes_written, launches=route.launches

@@ -15,7 +15,8 @@ import numpy as np
 
 from perfmodel.base.strategy_fields import RECOMPUTE
 from perfmodel.compute.stream_catalogue import cross_entropy, embedding, traffic
-from perfmodel.model.build import LayerSpec, ModelSpec, TowerSpec
+from perfmodel.model.layers import LayerSpec
+from perfmodel.model.spec import ModelSpec, TowerSpec
 from perfmodel.operations.adapters import listed_operations
 from perfmodel.operations.attention_block import tower_tokens
 from perfmodel.operations.layer_block import add_layer, add_norm

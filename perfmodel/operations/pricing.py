@@ -124,7 +124,8 @@ def price_recurrences(
     hardware: Hardware, operations: Sequence[Recurrence], keys: LayerKeys
 ) -> list[Priced]:
     """Price chains of kernels of recurrences."""
-    from perfmodel.compute.recurrence import RECURRENCE_BOUNDS, RECURRENCES, recurrence_times
+    from perfmodel.compute.recurrence import RECURRENCE_BOUNDS, recurrence_times
+    from perfmodel.compute.recurrence_counts import RECURRENCES
 
     if not operations:
         return []

@@ -13,7 +13,8 @@ import numpy as np
 from perfmodel.base.columns import Column
 from perfmodel.compute.recurrence_counts import STATE_BYTES, recurrence_flops
 from perfmodel.compute.stream_catalogue import elementwise, norm, traffic
-from perfmodel.model.build import ModelSpec, RecurrenceSpec, ShortConvolutionSpec
+from perfmodel.model.recurrence import RecurrenceSpec, ShortConvolutionSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.context_block import (
     ALL_GATHER,
     RING,

@@ -12,8 +12,10 @@ from dataclasses import replace
 import numpy as np
 
 from perfmodel.compute.stream_catalogue import elementwise, traffic
-from perfmodel.model.build import AttentionSpec, LayerSpec, ModelSpec
+from perfmodel.model.attention import AttentionSpec
+from perfmodel.model.layers import LayerSpec
 from perfmodel.model.quantization import WIDE_BYTES
+from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.operation_list import OperationList
 from perfmodel.operations.operations import (
     Attention,

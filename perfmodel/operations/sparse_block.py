@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.base.columns import Column
-from perfmodel.model.build import AttentionSpec, CompressionSpec, IndexerSpec
+from perfmodel.model.attention import AttentionSpec, CompressionSpec, IndexerSpec
 from perfmodel.operations.context_block import gather_keys, pass_to_next_rank
 from perfmodel.operations.operation_list import OperationList
 from perfmodel.operations.operations import Indexer, LayerKeys, Size, SparseAttention

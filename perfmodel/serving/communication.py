@@ -20,7 +20,6 @@ from perfmodel.compute.collectives import (
 from perfmodel.compute.expert_exchange import MODES, PHASES, moe_exchange_times
 from perfmodel.compute.network import is_scale_out
 from perfmodel.compute.stream import stream_times
-from perfmodel.hwprofiles import Hardware
 from perfmodel.hwprofiles.schema import BUS_NAMES
 from perfmodel.model.spec import ModelSpec
 from perfmodel.model.state import sequence_state
@@ -93,7 +92,6 @@ def fused_norms(
     engine: Engine,
     size: ArrayLike,
     members: ArrayLike,
-    stride: ArrayLike = 1,
     *,
     experts: bool,
 ) -> NDArray[np.bool_]:
@@ -104,15 +102,15 @@ def fused_norms(
 
     Parameters
     ----------
-    hardware, engine, size, members, stride
-        As for `all_reduce_times`.
+    hardware, engine, size, members
+        As for `all_reduce_times`, of members side by side.
     experts : bool
         Whether the model has experts.
     """
     wanted = engine.fuses_all_reduce_norm in ("always", *(("experts",) if experts else ()))
     if not wanted or not hardware.system.network[0].in_network_reduction:
-        return np.zeros(np.broadcast(size, members, stride).size, np.bool_)
-    library, own = _both_times(hardware, engine, size, members, stride)
+        return np.zeros(np.broadcast(size, members).size, np.bool_)
+    library, own = _both_times(hardware, engine, size, members, 1)
     return np.asarray(own < library)
 
 

@@ -8,8 +8,9 @@ What a device, a load or a closing kernel finds impossible has codes behind thos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from perfmodel.base.axes import Fields, decode
 from perfmodel.base.columns import Flags, Floats, Integers, distinct_keys
 from perfmodel.base.errors import StrategyError
+from perfmodel.base.fields import read_rules
 from perfmodel.base.served_fields import (
     DEGREES,
     DEPLOYMENT_FIELD_BY_NAME,
@@ -26,7 +28,7 @@ from perfmodel.base.served_fields import (
     is_stated,
 )
 from perfmodel.base.units import facts_html
-from perfmodel.model.spec import ModelSpec, head_counts, mlps_of
+from perfmodel.model.spec import head_counts, mlps_of
 from perfmodel.serving.layouts import LAYOUT_FIELDS, Layouts
 
 if TYPE_CHECKING:
@@ -35,16 +37,6 @@ if TYPE_CHECKING:
     from perfmodel.software.engine import Engine
 
 Columns = Mapping[str, NDArray[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A rule, its stable code, its flag name and what to say to the user."""
-
-    code: int
-    name: str
-    reason: str
-    broken: Callable[[Columns, ModelSpec], Flags]
 
 
 def rank_devices(c: Columns) -> Integers:
@@ -115,41 +107,18 @@ def _speculation(c: Columns, model: ModelSpec) -> Flags:
     return (c["draft_length"] > 0) & (not model.mtp_layers)
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        2,
-        "heads_not_divisible",
-        "attention heads (or key-value groups) do not divide over tensor_parallel",
-        _heads,
-    ),
-    Rule(
-        3,
-        "width_not_divisible",
-        "an MLP width does not divide over tensor_parallel, or an expert's over the devices that "
-        "share it",
-        _width,
-    ),
-    Rule(4, "too_few_layers", "pipeline_parallel exceeds the layers", _layers),
-    Rule(
-        5,
-        "too_few_experts",
-        "expert_parallel exceeds the model's experts",
-        _experts,
-    ),
-    Rule(
-        6,
-        "expert_group_mismatch",
-        "expert_parallel does not divide tensor_parallel × attention_data_parallel",
-        _expert_groups,
-    ),
-    Rule(
-        7,
-        "no_draft_modules",
-        "the model has no multi-token-prediction modules to draft",
-        _speculation,
-    ),
+RULES, STATUS_NAMES, STATUS_REASONS = read_rules(
+    Path(__file__).with_name("rules.csv"),
+    {
+        "heads_not_divisible": _heads,
+        "width_not_divisible": _width,
+        "too_few_layers": _layers,
+        "too_few_experts": _experts,
+        "expert_group_mismatch": _expert_groups,
+        "no_draft_modules": _speculation,
+    },
 )
-"""Of a worker; those of a prefill worker are the same."""
+"""Of a worker; those of a prefill worker are the same. And all statuses."""
 
 VALID = 0
 TOO_MANY_DEVICES = 1
@@ -161,47 +130,6 @@ CACHE_BELOW_ONE_REQUEST = 42
 FEWER_REQUESTS_THAN_RANKS = 43
 KERNEL_STATES = (VALID, RATE_ABOVE_CAPACITY, CACHE_BELOW_ONE_REQUEST, FEWER_REQUESTS_THAN_RANKS)
 """Codes of `perfmodel.kernels.serving.tables.STATES`, in their order."""
-
-_OTHERS = (
-    (TOO_MANY_DEVICES, "too_many_devices", "the workers need more devices than there are"),
-    (
-        PRECISION_UNSUPPORTED,
-        "precision_unsupported",
-        "the device has no matrix rate for activation_precision",
-    ),
-    (
-        MEMORY_TOO_SMALL,
-        "memory_too_small",
-        "weights, activations and workspace leave no memory for a cache",
-    ),
-    (CONTEXT_TOO_LONG, "context_too_long", "prompt and answer exceed the model's context"),
-    (RATE_ABOVE_CAPACITY, "rate_above_capacity", "requests arrive faster than they are served"),
-    (
-        CACHE_BELOW_ONE_REQUEST,
-        "cache_below_one_request",
-        "the cache cannot hold one request of this length",
-    ),
-    (
-        FEWER_REQUESTS_THAN_RANKS,
-        "fewer_requests_than_ranks",
-        "there are fewer requests under way than attention ranks or pipeline stages",
-    ),
-)
-
-STATUS_NAMES: Mapping[int, str] = dict(
-    sorted(
-        [
-            (VALID, "valid"),
-            *((rule.code, rule.name) for rule in RULES),
-            *((code, name) for code, name, _ in _OTHERS),
-        ]
-    )
-)
-STATUS_REASONS: Mapping[int, str] = {
-    VALID: "possible",
-    **{rule.code: rule.reason for rule in RULES},
-    **{code: reason for code, _, reason in _OTHERS},
-}
 
 
 def deployment_status(

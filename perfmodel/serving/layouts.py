@@ -17,8 +17,8 @@ from perfmodel.base.precisions import ACTIVATION_FORMATS as ACTIVATION_FORMATS
 from perfmodel.base.precisions import AS_STATED as AS_STATED
 from perfmodel.base.precisions import CACHE_FORMATS, FORMATS
 from perfmodel.base.precisions import WEIGHT_FORMATS as WEIGHT_FORMATS
-from perfmodel.model.build import ModelSpec
 from perfmodel.model.quantization import PLACES, WIDE_BYTES, WeightFormat
+from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.operations import Role
 from perfmodel.software.engine import Engine
 

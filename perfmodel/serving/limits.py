@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,12 +12,8 @@ import numpy as np
 from perfmodel.base.columns import Flags, Floats
 from perfmodel.base.errors import StrategyError, did_you_mean
 from perfmodel.base.served_fields import is_closed_loop
-from perfmodel.serving.grid import DeploymentGrid
-from perfmodel.serving.pass_table import pass_tables
 
 if TYPE_CHECKING:
-    from perfmodel.base.routing import Routing
-    from perfmodel.hwprofiles import Hardware
     from perfmodel.kernels.serving.tables import Deployments, Loads, PassTables
 
 LIMITS: Mapping[str, str] = {
@@ -54,70 +50,6 @@ def limit_of(row: Mapping[str, Any]) -> str:
     if clients <= min(room, row["max_sequences"]):
         return "load"
     return "cache" if room < row["max_sequences"] else "max_sequences"
-
-
-def last_paying_batches(
-    grid: DeploymentGrid,
-    hardware: Hardware,
-    *,
-    context_length: float = 2048.0,
-    most: int = 1024,
-    routing: Routing | None = None,
-) -> Floats:
-    """Return the largest batch at which tokens come faster with speculation than without.
-
-    A pass that verifies gamma speculative tokens is worth (1 - alpha^(gamma + 1))/(1 - alpha)
-    passes without (Leviathan et al., arXiv 2211.17192). While it only reads weights it takes no
-    longer; from some batch on it does.
-
-    Parameters
-    ----------
-    grid : DeploymentGrid
-    hardware : Hardware
-    context_length : float
-        Tokens that each sequence keeps.
-    most : int
-        Largest batch of interest.
-    routing : Routing, optional
-        How tokens spread over experts; default uniform.
-
-    Returns
-    -------
-    ndarray of float64, shape (deployments,)
-        Sequences that decode on an attention rank: 0 where speculation never pays, `most` where
-        it always does, NaN for deployments without speculative tokens.
-
-    Examples
-    --------
-    >>> from perfmodel import load_hardware, serving_grid
-    >>> grid = serving_grid("deepseek-v3", tensor_parallel=8, draft_length=1, acceptance=0.8)
-    >>> batch = last_paying_batches(grid, load_hardware("dgx-h200"))
-    """
-    from perfmodel.kernels.plain import plain
-    from perfmodel.kernels.serving import passes
-    from perfmodel.kernels.work import kernel_work
-
-    layouts, layout, _ = grid.layouts()
-    count = len(layouts)
-    both = {name: np.concatenate((it, it)) for name, it in layouts.columns.items()}
-    both["draft_length"][count:] = 0
-    tables = pass_tables(grid.model, replace(layouts, columns=both), hardware, routing=routing)
-    batches = np.full(len(grid), np.nan)
-    with kernel_work(operating_points=len(grid)):
-        numbers = plain(tables)
-        for place in np.flatnonzero(grid["draft_length"]):
-            row = int(layout[place])
-            drafted, acceptance = grid["draft_length"][place], grid["acceptance"][place]
-            batches[place] = passes.last_paying_batch(
-                numbers,
-                count + row,
-                row,
-                float(drafted),
-                float(acceptance),
-                float(context_length),
-                float(most),
-            )
-    return batches
 
 
 OF_PREFILL = "time_to_first_token"

@@ -19,7 +19,6 @@ from perfmodel.compute.gemm import resident_capacity
 from perfmodel.model.layers import LayerSpec
 from perfmodel.model.pieces import Piece
 from perfmodel.model.quantization import WIDE_BYTES, place_of
-from perfmodel.model.spec import ModelSpec
 from perfmodel.model.state import cache_parts, recurrent_bytes
 from perfmodel.serving.layouts import (
     AS_STATED,

@@ -18,13 +18,10 @@ from perfmodel.compute.gemm import weight_only_times
 from perfmodel.compute.recurrence import recurrence_times
 from perfmodel.compute.sparse_attention import indexer_times, sparse_attention_times
 from perfmodel.compute.stream import stream_times
-from perfmodel.model.build import (
-    AttentionSpec,
-    IndexerSpec,
-    Mixer,
-    ModelSpec,
-    RecurrenceSpec,
-)
+from perfmodel.model.attention import AttentionSpec, IndexerSpec
+from perfmodel.model.layers import Mixer
+from perfmodel.model.recurrence import RecurrenceSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.priced import distinct_rows
 from perfmodel.operations.sparse_block import absorbs_keys
 from perfmodel.serving.layouts import ProductFormat

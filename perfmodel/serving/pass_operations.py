@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from perfmodel.base.precisions import FORMATS
-from perfmodel.base.routing import Routing
 from perfmodel.base.units import format_si
 from perfmodel.kernels.serving.tables import COMMUNICATION, EXPERTS, OTHER, PARTS
-from perfmodel.model.build import AttentionSpec, Mixer, MlpSpec, ModelSpec, RecurrenceSpec
+from perfmodel.model.attention import AttentionSpec
+from perfmodel.model.layers import Mixer, MlpSpec
+from perfmodel.model.recurrence import RecurrenceSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.operations import Communication, Gemm, Stream, machine_of
 from perfmodel.operations.parts import Part
 from perfmodel.operations.served import head_operations, pass_keys, served_operations
@@ -101,8 +103,6 @@ def pass_operations(
     layouts: Layouts,
     hardware: Hardware,
     what: Pass,
-    *,
-    routing: Routing | None = None,
 ) -> list[PassOperation]:
     """Price every operation of one pass.
 
@@ -113,8 +113,6 @@ def pass_operations(
         Exactly one.
     hardware : Hardware
     what : Pass
-    routing : Routing, optional
-        As of `pass_tables`.
 
     Returns
     -------
@@ -131,7 +129,7 @@ def pass_operations(
     from perfmodel.kernels.serving import passes
     from perfmodel.kernels.work import kernel_work
 
-    tables = pass_tables(model, layouts, hardware, routing=routing)
+    tables = pass_tables(model, layouts, hardware)
     (recipe,) = recipes(layouts)
     decoded = what.decoding * what.verified
     tokens = what.prompts * what.chunk + decoded
@@ -141,7 +139,7 @@ def pass_operations(
         host = float(passes.pass_times(tables, 0, *what)[-1])
         speculation = float(passes.line(tables.batches, tables.draft, 0, what.decoding))
     bare = replace(model, towers=())
-    found = list(_dense(bare, recipe, hardware, tokens, routing))
+    found = list(_dense(bare, recipe, hardware, tokens))
     groups = layer_groups(bare, recipe, hardware)
     for number, group in enumerate(groups):
         found += _mixers(recipe, hardware, group, _name(group, number), what)
@@ -149,8 +147,8 @@ def pass_operations(
     gaps = model.num_layers + bool(recipe.speculative_tokens[0])
     others = [
         (
-            "drafts", "further drafts", "other", f"{what.decoding:.4g} sequences", speculation,
-            "memory",
+            "draft tokens", "further draft tokens", "other", f"{what.decoding:.4g} sequences",
+            speculation, "memory",
         ),
         (
             "layers", "gaps between kernels", "other", f"{model.num_layers:,} layers",
@@ -165,11 +163,11 @@ def pass_operations(
 
 
 def _name(group: LayerGroup, number: int) -> str:
-    return "drafts" if group.draft else f"layer{number}"
+    return "draft tokens" if group.draft else f"layer{number}"
 
 
 def _dense(
-    model: ModelSpec, recipe: Recipe, hardware: Hardware, tokens: float, routing: Routing | None
+    model: ModelSpec, recipe: Recipe, hardware: Hardware, tokens: float
 ) -> Iterator[PassOperation]:
     """Yield what depends on tokens alone: embedding, sends, layers with their experts."""
     knot = np.array([max(tokens, 1.0)])
@@ -190,7 +188,7 @@ def _dense(
             continue
         part, calls = _name(group, number), 1.0 if group.draft else float(group.count)
         items = layer_items(model, group, recipe, keys, hardware)
-        routed = _routed(model, group, recipe, hardware, tokens, routing, part, calls)
+        routed = _routed(model, group, recipe, hardware, tokens, part, calls)
         beside = np.array([sum(it.time for it in routed if it.kind == PARTS[EXPERTS])])
         hidden = hidden_parts(hardware, recipe.engine, items, keys, beside)[0].sum()
         if group.draft:
@@ -214,7 +212,7 @@ def _dense(
 
 def _routed(
     model: ModelSpec, group: LayerGroup, recipe: Recipe, hardware: Hardware, tokens: float,
-    routing: Routing | None, part: str, calls: float,
+    part: str, calls: float,
 ) -> list[PassOperation]:  # fmt: skip
     """Return the routed experts of a layer, and what brings tokens there and back."""
     found = []
@@ -222,7 +220,7 @@ def _routed(
     for mlp in group.layer.mlps:
         if mlp.kind != "moe":
             continue
-        times = expert_times(model, mlp, recipe.layouts, knot, hardware, routing, index=group.index)
+        times = expert_times(model, mlp, recipe.layouts, knot, hardware, None, index=group.index)
         met = tokens * recipe.layouts.columns["attention_data_parallel"][0]
         shape = f"{met:,.0f} tokens, {mlp.experts_per_token} of {mlp.experts} experts"
         whole, size = float(times.experts[0, 0]), float(model.hidden_size)
@@ -328,7 +326,7 @@ def _mixers(
     phases = (
         ("prefill", what.prompts, what.chunk, what.before + what.chunk),
         ("decode", what.decoding, what.verified, max(what.context, what.verified)),
-        ("further drafts", what.decoding, 1.0, max(what.context, 1.0)),
+        ("further draft tokens", what.decoding, 1.0, max(what.context, 1.0)),
     )
     further = float(recipe.speculative_tokens[0] - 1) if group.draft else 0.0
     for phase, sequences, queries, keys in phases:

@@ -20,7 +20,8 @@ from perfmodel.kernels.serving.tables import (
     PARTS,
     PassTables,
 )
-from perfmodel.model.build import LayerSpec, ModelSpec
+from perfmodel.model.layers import LayerSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.operations import Communication, LayerKeys, Operation, Role, machine_of
 from perfmodel.operations.parts import Part
 from perfmodel.operations.priced import distinct_rows

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from perfmodel.base.errors import DataError
-from perfmodel.base.strategy_fields import FIELDS, StrategyField
+from perfmodel.base.fields import Field
+from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.base.table import Column, Table, flags
 from perfmodel.kernels.variables import VARIABLES
 from perfmodel.model.attention import AttentionSpec
@@ -94,7 +95,7 @@ def _fill_fields(table: Table) -> None:
     table.coords.update({name: coords.pop(name) for name in order} | coords)
 
 
-def _everywhere(spec: StrategyField, count: int) -> Column:
+def _everywhere(spec: Field, count: int) -> Column:
     """Return a field's default as the coordinate of all strategies."""
     attributes: dict[str, Any] = {"units": "1", "long_name": spec.description}
     value, kind = spec.default, "f8"

@@ -22,9 +22,8 @@ from perfmodel.base.errors import StrategyError
 from perfmodel.base.memory import check_memory
 from perfmodel.base.pipelines import CHUNKED, PLAIN, SCHEDULE_FACTS
 from perfmodel.base.strategy_fields import FIELD_BY_NAME, FIELDS, OFFLOAD, OFFLOAD_TO
-from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
-from perfmodel.model.spec import head_counts
+from perfmodel.model.spec import ModelSpec, head_counts
 from perfmodel.strategy.grid import BATCH, VALID, Families, StrategyGrid, joined
 from perfmodel.strategy.nearby import instead
 from perfmodel.strategy.rules import (

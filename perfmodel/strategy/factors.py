@@ -21,7 +21,7 @@ from perfmodel.base.axes import axis_values
 from perfmodel.base.columns import Flags, Integers, distinct_keys
 from perfmodel.base.pipelines import CODES, PLAIN
 from perfmodel.base.strategy_fields import FIELD_BY_NAME, FIELDS, MAPPING_AXES, MAPPINGS, OFFLOAD_TO
-from perfmodel.model.build import ModelSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.strategy.enumerate import (
     FREE_AXES,
     enumerate_strategies,

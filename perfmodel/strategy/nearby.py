@@ -10,7 +10,7 @@ import numpy as np
 
 from perfmodel.base.axes import axis_values
 from perfmodel.base.pipelines import CHUNKED, CODES
-from perfmodel.model.build import ModelSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.strategy.grid import VALID, StrategyGrid
 from perfmodel.strategy.rules import strategy_status
 

@@ -1,4 +1,4 @@
-"""Rules that a strategy must keep, each with its code and its reason.
+"""Rules that a strategy must keep, each with its code and its reason (``rules.csv``).
 
 One small function per rule; each takes the columns of a grid and returns a mask
 of the strategies that break it. The first broken rule becomes the status.
@@ -6,8 +6,8 @@ of the strategies that break it. The first broken rule becomes the status.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Flags, Integers
 from perfmodel.base.errors import HardwareError, StrategyError
+from perfmodel.base.fields import Rule, read_rules
 from perfmodel.base.pipelines import (
     CODES,
     GIVEN_GROUPS,
@@ -30,12 +31,9 @@ from perfmodel.base.strategy_fields import (
     RECOMPUTE,
     RECOMPUTE_METHODS,
 )
-from perfmodel.model.build import (
-    AttentionSpec,
-    Mixer,
-    ModelSpec,
-    RecurrenceSpec,
-)
+from perfmodel.model.build import AttentionSpec, ModelSpec
+from perfmodel.model.layers import Mixer
+from perfmodel.model.recurrence import RecurrenceSpec
 from perfmodel.model.spec import distinct_layers, head_counts, mlps_of
 from perfmodel.strategy.grid import VALID, StrategyGrid
 from perfmodel.strategy.mapping import cut_expert_groups, cut_shard_sets
@@ -45,16 +43,6 @@ if TYPE_CHECKING:
 
 Columns = Mapping[str, Integers]
 PAIRED_STAGE = FIELD_BY_NAME["offload_activations_to"].choices.index("stage")
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A rule, its stable code, its flag name and what to say to the user."""
-
-    code: int
-    name: str
-    reason: str
-    broken: Callable[[Columns, ModelSpec, int], Flags]
 
 
 def _devices(c: Columns, model: ModelSpec, devices: int) -> Flags:
@@ -288,161 +276,41 @@ def _paired(c: Columns, model: ModelSpec, devices: int) -> Flags:
     return parked & ~(paired & (c["pipeline_parallel"] > 1))
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        1,
-        "devices_mismatch",
-        "tensor × context × pipeline × data degrees do not multiply to the number of devices",
-        _devices,
-    ),
-    Rule(
-        2,
-        "heads_not_divisible",
-        "attention heads (or key-value groups) do not divide over tensor_parallel",
-        _heads,
-    ),
-    Rule(
-        3,
-        "width_not_divisible",
-        "an MLP width does not divide over tensor_parallel or expert_tensor_parallel",
-        _width,
-    ),
-    Rule(
-        4,
-        "sequence_not_divisible",
-        "sequence_length does not divide over context_parallel (twice that for a ring) and "
-        "tensor_parallel",
-        _sequence,
-    ),
-    Rule(
-        5,
-        "batch_not_divisible",
-        "global_batch_size is not a multiple of data_parallel × micro_batch_size",
-        _batch,
-    ),
-    Rule(
-        6,
-        "too_few_layers",
-        "pipeline_parallel × virtual_pipeline exceeds the layers, embedding and output included",
-        _layers,
-    ),
-    Rule(
-        7,
-        "schedule_mismatch",
-        f"virtual_pipeline does not go with the schedule: 1 with {_taking(1, 0)}, 2 with "
-        f"{_taking(2, 0)}, even with {_taking(2, 2)}, above 1 with {_taking(2, 1)}; above 1 needs "
-        "pipeline_parallel > 1",
-        _chunks,
-    ),
-    Rule(
-        8,
-        "batches_not_divisible",
-        "the interleaved schedule needs a multiple of pipeline_parallel micro-batches, or of "
-        "micro_batch_group, which is no smaller, with a rest of at least pipeline_parallel",
-        _interleaved_batches,
-    ),
-    Rule(
-        9,
-        "sequence_parallel_alone",
-        "sequence_parallel needs tensor_parallel > 1",
-        _sequence_parallel,
-    ),
-    Rule(
-        10,
-        "experts_not_divisible",
-        "experts do not divide over expert_parallel, or the model has none",
-        _experts,
-    ),
-    Rule(
-        11,
-        "expert_group_mismatch",
-        "expert_parallel × expert_tensor_parallel does not divide tensor × context × data degrees",
-        _expert_groups,
-    ),
-    Rule(
-        12,
-        "context_heads_not_divisible",
-        "all-to-all context parallelism needs query and key-value heads per tensor rank divisible "
-        "by context_parallel",
-        _ulysses,
-    ),
-    Rule(13, "unknown_zero_stage", "zero_stage is above 3", _zero),
-    Rule(
-        14,
-        "shard_group_mismatch",
-        "shard_group does not divide data × context degrees or does not nest with expert groups, "
-        "or zero_stage is 0",
-        _shard_group,
-    ),
-    Rule(
-        16,
-        "experts_need_sequence_parallel",
-        "experts with tensor_parallel > 1 need sequence_parallel, or every rank would route "
-        "the same tokens",
-        _expert_tokens,
-    ),
-    Rule(
-        17,
-        "expert_group_spread",
-        "expert groups neither fill nor divide the blocks of ranks into which the pipeline axis "
-        "cuts a stage",
-        _expert_mapping,
-    ),
-    Rule(
-        18,
-        "shard_group_spread",
-        "ZeRO shard sets neither fill nor divide the blocks of ranks into which the mapping cuts "
-        "the data × context ranks or the copies of an expert",
-        _shard_mapping,
-    ),
-    Rule(
-        19,
-        "schedule_batches",
-        f"{_named(batches_per_stage=2)} need two micro-batches per stage, {_named(even=True)} an "
-        f"even number of both; {_named(groups=ROUNDS)} as many in each of its rounds of "
-        "pipeline_parallel",
-        _schedule_batches,
-    ),
-    Rule(
-        20,
-        "schedule_table_missing",
-        "pipeline_schedule table runs as a file says, and none is given (--schedule-file)",
-        _table,
-    ),
-    Rule(
-        21,
-        "document_length_mismatch",
-        "document_length exceeds sequence_length, or has less than two tokens for each context "
-        "rank",
-        _documents,
-    ),
-    Rule(
-        22,
-        "rank_not_divisible",
-        "the rank of adapters does not divide over tensor_parallel",
-        _ranks,
-    ),
-    Rule(
-        23,
-        "frozen_needs_wide_products",
-        "frozen weights that are stored in another format are multiplied in 16 bits: precision "
-        "bf16 or fp16",
-        _frozen,
-    ),
-    Rule(
-        24,
-        "recomputed_layers_mismatch",
-        "recompute_method uniform, block and every need recompute full; uniform and every a "
-        "recompute_num_layers of at least 1, which means nothing with single",
-        _recomputed_layers,
-    ),
-    Rule(
-        25,
-        "no_paired_stage",
-        "offload_activations_to stage parks what the early stages of 1f1b keep on late ones: it "
-        "needs pipeline_schedule 1f1b and pipeline_parallel above 1; otherwise host or nvme",
-        _paired,
-    ),
+RULES, STATUS_NAMES, STATUS_REASONS = read_rules(
+    Path(__file__).with_name("rules.csv"),
+    {
+        "devices_mismatch": _devices,
+        "heads_not_divisible": _heads,
+        "width_not_divisible": _width,
+        "sequence_not_divisible": _sequence,
+        "batch_not_divisible": _batch,
+        "too_few_layers": _layers,
+        "schedule_mismatch": _chunks,
+        "batches_not_divisible": _interleaved_batches,
+        "sequence_parallel_alone": _sequence_parallel,
+        "experts_not_divisible": _experts,
+        "expert_group_mismatch": _expert_groups,
+        "context_heads_not_divisible": _ulysses,
+        "unknown_zero_stage": _zero,
+        "shard_group_mismatch": _shard_group,
+        "experts_need_sequence_parallel": _expert_tokens,
+        "expert_group_spread": _expert_mapping,
+        "shard_group_spread": _shard_mapping,
+        "schedule_batches": _schedule_batches,
+        "schedule_table_missing": _table,
+        "document_length_mismatch": _documents,
+        "rank_not_divisible": _ranks,
+        "frozen_needs_wide_products": _frozen,
+        "recomputed_layers_mismatch": _recomputed_layers,
+        "no_paired_stage": _paired,
+    },
+    one=_taking(1, 0),
+    two=_taking(2, 0),
+    even=_taking(2, 2),
+    more=_taking(2, 1),
+    twice=_named(batches_per_stage=2),
+    even_batches=_named(even=True),
+    rounds=_named(groups=ROUNDS),
 )
 # Rules that ask how many micro-batches there are, and the others, in order.
 BATCH_RULES = tuple(
@@ -462,16 +330,6 @@ LATE_RULES = tuple(
 # What holds where a table of a schedule is given.
 TABLE_RULES = tuple(rule for rule in RULES if rule.broken is not _table)
 PRECISION_UNSUPPORTED = 100
-STATUS_NAMES: Mapping[int, str] = {
-    VALID: "valid",
-    **{rule.code: rule.name for rule in RULES},
-    PRECISION_UNSUPPORTED: "precision_unsupported",
-}
-STATUS_REASONS: Mapping[int, str] = {
-    VALID: "possible",
-    **{rule.code: rule.reason for rule in RULES},
-    PRECISION_UNSUPPORTED: "the device has no matrix rate for this precision",
-}
 
 
 def strategy_status(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from perfmodel.base.axes import FEWER_VALUES
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.strategy_fields import FIELDS
-from perfmodel.model.build import ModelSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.strategy.enumerate import Axes, all_axes, families_in, layouts_in, slabs_of
 from perfmodel.strategy.grid import BATCH, VALID, Families, StrategyGrid, joined
 

@@ -18,7 +18,7 @@ import numpy as np
 from perfmodel.base.errors import DataError
 from perfmodel.base.files import atomic_path, not_written
 from perfmodel.base.table import Column, Table, to_variable
-from perfmodel.model.build import ModelSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import Framework
 from perfmodel.store.cost import add_cost
 from perfmodel.store.files import UNFINISHED, check_folder, write_zarr

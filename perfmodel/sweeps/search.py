@@ -29,7 +29,7 @@ from perfmodel.sweeps.several import combinations, named, none_possible
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.model.build import ModelSpec
+    from perfmodel.model.spec import ModelSpec
 
 
 def search(

@@ -26,7 +26,7 @@ from perfmodel.kernels.serving.variables import (
 from perfmodel.model.presets import load_model
 from perfmodel.serving.enumerate import load_grid, serving_grid
 from perfmodel.serving.grid import CACHE_BELOW_ONE_REQUEST, STATUS_NAMES, DeploymentGrid, LoadGrid
-from perfmodel.serving.project import Points, project_points
+from perfmodel.serving.project import project_points
 from perfmodel.store.netcdf import narrow, or_single
 from perfmodel.sweeps.sweep import (
     hardware_coordinates,
@@ -34,13 +34,13 @@ from perfmodel.sweeps.sweep import (
     numbered,
 )
 from perfmodel.sweeps.trust import add_trust
-from perfmodel.sweeps.workers import PIECES, Workers, cut, in_blocks, whole_work
+from perfmodel.sweeps.workers import PIECES, cut, in_blocks, whole_work
 
 if TYPE_CHECKING:
     import xarray as xr
 
+    from perfmodel.base.fields import Field
     from perfmodel.base.routing import Routing
-    from perfmodel.base.strategy_fields import StrategyField
     from perfmodel.hwprofiles import Hardware
     from perfmodel.model.spec import ModelSpec
     from perfmodel.serving.project import Points
@@ -338,7 +338,7 @@ def _coordinates(
     }
 
 
-def _field(spec: StrategyField, column: NDArray[Any], dim: str) -> Column:
+def _field(spec: Field, column: NDArray[Any], dim: str) -> Column:
     about: dict[str, Any] = {"units": UNITS.get(spec.name, "1"), "long_name": spec.description}
     if spec.kind == "int":
         column = narrow(column)

@@ -12,8 +12,8 @@ import numpy as np
 from perfmodel.base.axes import axis_values
 from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.kernels.variables import RATE
-from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
+from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.enumerate import enumerate_strategies
 from perfmodel.strategy.grid import VALID, StrategyGrid

@@ -25,7 +25,7 @@ from perfmodel.kernels.variables import (
     STEP_VARIABLES,
     VARIABLES,
 )
-from perfmodel.model.build import ModelSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.store.netcdf import narrow, narrow_kind, number_type, or_single
 from perfmodel.strategy.grid import VALID, StrategyGrid, attended_lengths, families_of

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from perfmodel.base.columns import Integers, distinct_keys
 from perfmodel.base.pipelines import BIDIRECTIONAL, schedule_facts
 from perfmodel.base.strategy_fields import RECOMPUTE_METHODS
-from perfmodel.model.build import ModelSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.parts import model_parts
 from perfmodel.strategy.factors import Space
 from perfmodel.training.layout import stage_layout

@@ -26,7 +26,7 @@ from perfmodel.training.workload import Workload
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
     from perfmodel.kernels.step.tables import KeyTables, Stages
-    from perfmodel.model.build import ModelSpec
+    from perfmodel.model.spec import ModelSpec
 
 Values = NDArray[np.float64]
 COMPUTE = ("forward", "backward", "recompute")

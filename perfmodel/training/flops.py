@@ -24,14 +24,11 @@ from perfmodel.base.axes import encode
 from perfmodel.base.columns import Column
 from perfmodel.base.strategy_fields import FIELD_BY_NAME
 from perfmodel.model.adapters import AdapterSpec, of_experts
-from perfmodel.model.build import (
-    AttentionSpec,
-    LayerSpec,
-    ModelSpec,
-    RecurrenceSpec,
-    TowerSpec,
-)
+from perfmodel.model.attention import AttentionSpec
+from perfmodel.model.layers import LayerSpec
 from perfmodel.model.pieces import Pieces
+from perfmodel.model.recurrence import RecurrenceSpec
+from perfmodel.model.spec import ModelSpec, TowerSpec
 from perfmodel.operations.adapters import MARK, AdaptedList
 from perfmodel.operations.attention_block import encoder_tokens, tower_tokens
 from perfmodel.operations.layer_block import add_layer

@@ -6,8 +6,8 @@ import re
 from typing import NamedTuple
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.model.build import ModelSpec
 from perfmodel.model.layers import layer_parameters
+from perfmodel.model.spec import ModelSpec
 
 FORMS = (
     "'even', 'by_cost', 'best', layers of every stage or chunk such as 5,8,8,7, those of the "

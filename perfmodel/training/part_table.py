@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from perfmodel.base.columns import Column
-from perfmodel.model.build import ModelSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.operations import Communication, LayerKeys, machine_of
 from perfmodel.operations.parts import Part, model_parts, part_operations
 from perfmodel.operations.priced import Priced, column_of

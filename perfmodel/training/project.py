@@ -17,7 +17,7 @@ from perfmodel.base.facts import Run
 from perfmodel.base.precisions import FORMATS, PRECISIONS
 from perfmodel.base.strategy_fields import FIELD_BY_NAME, OFFLOAD_TO
 from perfmodel.hwprofiles.rows import kernel_widths, matrix_rates, memory_width, step_width
-from perfmodel.model.build import ModelSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.operations import LayerKeys, machine_of
 from perfmodel.operations.pricing import copy_time, kernel_tables
 from perfmodel.software.framework import Framework, as_run

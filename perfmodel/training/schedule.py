@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from perfmodel.base.columns import Integers
 from perfmodel.base.pipelines import BIDIRECTIONAL, LOOP, WAVE
 from perfmodel.base.strategy_fields import RECOMPUTE_METHODS
-from perfmodel.model.build import ModelSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.parts import Part, model_parts
 from perfmodel.training.layout import Layout, stage_layout
 

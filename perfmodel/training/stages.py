@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from perfmodel.base.timelines import Counter, Track, write_timeline
 from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT
 from perfmodel.kernels.variables import MEMORY_COMPONENTS
-from perfmodel.model.build import ModelSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.pricing import kernel_tables
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.grid import Families, StrategyGrid, batches_of

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from perfmodel.base.columns import Integers, distinct_keys
 from perfmodel.base.pipelines import TABLE, schedule_facts
 from perfmodel.base.strategy_fields import FIELD_BY_NAME
-from perfmodel.model.build import ModelSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.operations import LAYER_KEY_FIELDS, LayerKeys
 from perfmodel.strategy.grid import Families, StrategyGrid, families_of
 from perfmodel.strategy.mapping import layer_placement

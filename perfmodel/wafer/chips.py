@@ -25,7 +25,7 @@ from perfmodel.kernels.wafer.columns import (
     VALID,
     MeshDevice,
 )
-from perfmodel.model.build import ModelSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.model.state import sequence_state
 from perfmodel.wafer.mappings import WaferGrid
 

@@ -17,8 +17,10 @@ from perfmodel.kernels.wafer.columns import (
     VALUES,
     MeshParts,
 )
-from perfmodel.model.build import AttentionSpec, LayerSpec, ModelSpec
+from perfmodel.model.attention import AttentionSpec
+from perfmodel.model.layers import LayerSpec
 from perfmodel.model.pieces import Piece
+from perfmodel.model.spec import ModelSpec
 
 HEAD = "head"
 CLEAR, NORM, ROTATION, SOFTMAX, GATE = 1.0, 5.0, 3.0, 10.0, 8.0

@@ -14,7 +14,6 @@ from perfmodel.compute.attention import (
     ATTENTION_BOUNDS,
     Call,
     attention_times,
-    ragged_attention_time,
     small_kernels,
 )
 from perfmodel.hwprofiles import list_hardware, load_hardware
@@ -281,30 +280,6 @@ def test_attention_refuses_what_the_device_lacks():
 def test_attention_refuses_values_wider_than_the_latent_row():
     with pytest.raises(DataError, match="holds the values"):
         attention_times(load_hardware("dgx-h100"), "bf16", 1, 1, 64, 8, 1, 512, 576, latent=True)
-
-
-@pytest.mark.parametrize("profile", ["dgx-a100", "dgx-h100", "dgx-b200"])
-def test_ragged_sequences_of_one_length_are_a_batch(profile):
-    hardware = load_hardware(profile)
-    shape = (32, 8, 128, 128)
-    together = attention_times(hardware, "bf16", 6, 1500, 2000, *shape)
-    apart = ragged_attention_time(hardware, "bf16", [1500] * 6, [2000] * 6, *shape)
-    assert apart.time == pytest.approx(together.time, rel=1e-9)
-    assert apart.memory_traffic == pytest.approx(together.memory_traffic, rel=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("queries", "keys", "message"),
-    [
-        ([], [], "one of each per sequence"),
-        ([1, 2], [4], "one of each per sequence"),
-        ([0], [4], r"query_lengths\[0\] = 0"),
-        ([1], [float("inf")], "key_lengths"),
-    ],
-)
-def test_ragged_sequences_refuse_bad_lengths(queries, keys, message):
-    with pytest.raises(DataError, match=message):
-        ragged_attention_time(load_hardware("dgx-h100"), "bf16", queries, keys, 8, 8, 128, 128)
 
 
 @pytest.mark.parametrize("profile", ["dgx-h100", "dgx-b200", "gb300-nvl72"])

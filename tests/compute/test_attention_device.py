@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from perfmodel.compute.attention import (
-    attention_device,
-    attention_times,
-)
+from perfmodel.compute.attention import attention_times
+from perfmodel.compute.attention_device import attention_device
 from perfmodel.hwprofiles import load_hardware
 
 

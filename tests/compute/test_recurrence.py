@@ -10,15 +10,13 @@ from hypothesis import strategies as st
 from perfmodel.base.errors import DataError, HardwareError
 from perfmodel.compute.recurrence import (
     RECURRENCE_BOUNDS,
-    RECURRENCE_PHASES,
-    RECURRENCES,
     convolution_bytes,
     convolution_flops,
     convolution_times,
     recurrence_device,
-    recurrence_flops,
     recurrence_times,
 )
+from perfmodel.compute.recurrence_counts import RECURRENCE_PHASES, RECURRENCES, recurrence_flops
 from perfmodel.hwprofiles import list_hardware, load_hardware
 
 H100 = load_hardware("dgx-h100")

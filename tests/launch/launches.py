@@ -11,8 +11,8 @@ import numpy as np
 from perfmodel.base.errors import StrategyError
 from perfmodel.launch.describe import Launch, settled
 from perfmodel.launch.software import format_launch, parse_launch, prepared
-from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
+from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import enumerate_strategies, strategies_from_rows
 from perfmodel.strategy.grid import StrategyGrid

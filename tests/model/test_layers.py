@@ -9,15 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.base.errors import ModelError
-from perfmodel.model.build import (
-    AttentionSpec,
-    LayerSpec,
-    MlpSpec,
-    ModelSpec,
-    layer_parameters,
-    moe_model,
-)
+from perfmodel.model.attention import AttentionSpec
+from perfmodel.model.build import moe_model
+from perfmodel.model.layers import LayerSpec, MlpSpec, layer_parameters
 from perfmodel.model.pieces import parameters_of
+from perfmodel.model.spec import ModelSpec
 
 
 def test_latent_experts() -> None:

@@ -9,11 +9,7 @@ from dataclasses import replace
 import pytest
 
 from perfmodel.base.errors import ModelError
-from perfmodel.model.build import (
-    active_layer_parameters,
-    expert_parameters,
-    layer_parameters,
-)
+from perfmodel.model.layers import active_layer_parameters, expert_parameters, layer_parameters
 from perfmodel.model.presets import (
     find_preset,
     hub_names,

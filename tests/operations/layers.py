@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perfmodel.model.build import (
-    AttentionSpec,
-    CompressionSpec,
-    IndexerSpec,
-    LayerSpec,
-    MlpSpec,
-    ModelSpec,
-    RecurrenceSpec,
-    ShortConvolutionSpec,
-)
+from perfmodel.model.attention import AttentionSpec, CompressionSpec, IndexerSpec
+from perfmodel.model.layers import LayerSpec, MlpSpec
 from perfmodel.model.pieces import Piece, matrix, vector
+from perfmodel.model.recurrence import RecurrenceSpec, ShortConvolutionSpec
+from perfmodel.model.spec import ModelSpec
 
 HIDDEN, VOCABULARY = 2048, 32768
 

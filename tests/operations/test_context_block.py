@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.model.build import AttentionSpec
+from perfmodel.model.attention import AttentionSpec
 from perfmodel.operations.context_block import remote_work
 from perfmodel.operations.operations import Attention, Stream
 from perfmodel.software.framework import load_framework

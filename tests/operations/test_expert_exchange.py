@@ -9,7 +9,8 @@ from perfmodel.base.axes import columns_from_rows
 from perfmodel.compute.collectives import collective_times
 from perfmodel.compute.expert_exchange import moe_exchange_times
 from perfmodel.hwprofiles import load_hardware
-from perfmodel.model.build import MlpSpec, moe_model
+from perfmodel.model.build import moe_model
+from perfmodel.model.layers import MlpSpec
 from perfmodel.operations.expert_exchange import dispatch_copies
 from perfmodel.operations.operation_list import OperationList
 from perfmodel.operations.operations import (

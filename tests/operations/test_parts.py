@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from perfmodel.base.axes import columns_from_rows
 from perfmodel.base.collectives import COLLECTIVES
-from perfmodel.model.build import TowerSpec, dense_model
+from perfmodel.model.build import dense_model
 from perfmodel.model.presets import load_model
+from perfmodel.model.spec import TowerSpec
 from perfmodel.operations.operations import (
     AXES,
     LAYER_KEY_FIELDS,

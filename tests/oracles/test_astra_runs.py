@@ -7,13 +7,9 @@ import csv
 import numpy as np
 import pytest
 
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, AstraSystem, uniform_system
 from perfmodel.workloads.simulation.result import FIGURES
 from perfmodel.workloads.simulation.run import simulate
-from perfmodel.workloads.twins.astra.collective import (
-    AstraNetwork,
-    AstraSystem,
-    uniform_system,
-)
 from perfmodel.workloads.twins.astra.costs import AstraCosts
 from tests.workloads.simulation.made import ring
 

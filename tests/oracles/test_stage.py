@@ -17,8 +17,8 @@ from click.testing import CliRunner
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.cli.main import cli
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, uniform_system
 from perfmodel.workloads.simulation.run import simulate
-from perfmodel.workloads.twins.astra.collective import AstraNetwork, uniform_system
 from perfmodel.workloads.twins.astra.costs import AstraCosts
 from perfmodel.workloads.twins.stage.arguments import stage_arguments
 from perfmodel.workloads.twins.stage.traces import stage_traces

@@ -15,13 +15,13 @@ from perfmodel.base.strategy_fields import MAPPINGS, OFFLOAD, OFFLOAD_TO
 from perfmodel.compute.network import network_table
 from perfmodel.compute.stream import stream_device
 from perfmodel.hwprofiles import load_hardware
-from perfmodel.kernels.collective.times import (
+from perfmodel.kernels.collective.algorithms import (
     ALL_GATHER,
     ALL_REDUCE,
     POINT_TO_POINT,
     REDUCE_SCATTER,
-    collective_time,
 )
+from perfmodel.kernels.collective.times import collective_time
 from perfmodel.kernels.pipeline.closed import Ends, ends_wait
 from perfmodel.kernels.step import tables as columns
 from perfmodel.kernels.step.close import close_strategies, results_in

@@ -26,7 +26,6 @@ from perfmodel.base.errors import PerfModelError
 from perfmodel.base.pipelines import SCHEDULE_FACTS, SCHEDULES
 from perfmodel.base.routing import COUNTED, DISTRIBUTIONS, parse_routing
 from perfmodel.base.strategy_fields import MAPPINGS
-from perfmodel.compute.attention import ragged_attention_time
 from perfmodel.compute.collectives import (
     collective_choices,
     link_occupancies,
@@ -36,7 +35,8 @@ from perfmodel.compute.expected_loads import draw_tokens, draw_weights
 from perfmodel.compute.expert_exchange import moe_exchange_times
 from perfmodel.compute.grouped_gemm import even_loads, grouped_gemm_times
 from perfmodel.compute.network import network_table
-from perfmodel.compute.recurrence import RECURRENCE_PHASES, RECURRENCES, recurrence_times
+from perfmodel.compute.recurrence import recurrence_times
+from perfmodel.compute.recurrence_counts import RECURRENCE_PHASES, RECURRENCES
 from perfmodel.compute.routing import assign, rank_loads
 from perfmodel.compute.sparse_attention import SPARSE_PHASES, indexer_times, sparse_attention_times
 from perfmodel.hwprofiles import load_mesh
@@ -67,10 +67,11 @@ from perfmodel.wafer.twin.core_pieces import (
     product_pieces,
 )
 from perfmodel.wafer.walk import ABSORBED, AttentionShape
+from perfmodel.workloads.formats.astra_machine import uniform_system
 from perfmodel.workloads.formats.astra_text_machine import INTER_DIMENSION, INTRA_DIMENSION
 from perfmodel.workloads.schedules.schedule import operation_loads, schedule
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
-from perfmodel.workloads.twins.astra.collective import simulate_collectives, uniform_system
+from perfmodel.workloads.twins.astra.collective import simulate_collectives
 from perfmodel.workloads.twins.astra.costs import AstraCosts
 from tests.kernels.pipeline.cases import random_durations
 from tests.kernels.serving import cases as serving
@@ -222,8 +223,6 @@ def single_operations(random: np.random.Generator) -> None:
                 window=random.choice([0, 0, 1024], count),
                 backward=phase == "backward",
             )
-        ragged_attention_time(hardware, "bf16", keys, keys, 32, 8, 128, 128)
-        ragged_attention_time(hardware, "bf16", keys, keys, 64, 1, 576, 512, latent=True)
         for library in ("serving", "portable"):
             with contextlib.suppress(PerfModelError):  # not every profile knows both
                 latent = {"latent": True, "library": library}
@@ -607,7 +606,7 @@ def operating_points(random: np.random.Generator) -> None:
 def served_requests(random: np.random.Generator) -> None:
     """Served loads pass by pass and closed, with all schedulers and admissions, and traces."""
     from perfmodel.kernels.plain import plain
-    from perfmodel.kernels.serving import passes, recursion, steady
+    from perfmodel.kernels.serving import recursion, steady
 
     tables = serving.pass_tables()
     loads = serving.load(
@@ -638,7 +637,6 @@ def served_requests(random: np.random.Generator) -> None:
         with kernel_work(operating_points=3):
             closed = map(plain, (tables, deployments, loads))
             steady.close_points(*closed, np.empty((len(ROWS), 1, 3)))
-            passes.last_paying_batch(plain(tables), 0, 0, 1.0, 0.7, 500.0, 64.0)
         for decoding in (False, True):
             steady.close_phase(tables, deployments, loads, decoding, np.empty((len(ROWS), 1, 3)))
         replay_trace(tables, deployments, trace)

@@ -7,8 +7,7 @@ import math
 
 import pytest
 
-from perfmodel.kernels.collective.choice import AUTO
-from perfmodel.kernels.collective.times import (
+from perfmodel.kernels.collective.algorithms import (
     AGGREGATED_TREES,
     ALL_GATHER,
     ALL_REDUCE,
@@ -19,9 +18,10 @@ from perfmodel.kernels.collective.times import (
     MULTICAST,
     REDUCE_SCATTER,
     RING,
-    collective_time,
     traffic,
 )
+from perfmodel.kernels.collective.choice import AUTO
+from perfmodel.kernels.collective.times import collective_time
 from tests.kernels.collective.networks import (
     EVERY,
     INNER,

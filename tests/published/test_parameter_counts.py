@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfmodel.model.build import (
-    layer_parameters,
-)
+from perfmodel.model.layers import layer_parameters
 from perfmodel.model.presets import load_model
 
 # Exact totals. "safetensors" is the count of distinct parameters that the model's Hugging

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.measured.row_model import model_from_row
-from perfmodel.model.build import AttentionSpec, CompressionSpec, IndexerSpec, TowerSpec
+from perfmodel.model.attention import AttentionSpec, CompressionSpec, IndexerSpec
 from perfmodel.model.presets import load_model
+from perfmodel.model.spec import TowerSpec
 from perfmodel.training.flops import (
     attended_keys,
     matrix_parameters,

@@ -34,13 +34,12 @@ from perfmodel.measured.serving_rows import (
     measured_value,
 )
 from perfmodel.serving.enumerate import deployments_from_rows
-from perfmodel.serving.grid import RATE_ABOVE_CAPACITY, STATUS_REASONS, DeploymentGrid, LoadGrid
+from perfmodel.serving.grid import RATE_ABOVE_CAPACITY, STATUS_REASONS
 from perfmodel.serving.memory import deployment_memory
 from perfmodel.serving.pass_table import pass_tables
 from perfmodel.serving.project import Points, deployment_columns, project_points
 
 if TYPE_CHECKING:
-    from perfmodel.hwprofiles import Hardware
     from perfmodel.serving.grid import DeploymentGrid, LoadGrid
 
 

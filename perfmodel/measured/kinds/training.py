@@ -39,8 +39,8 @@ from perfmodel.measured.row_software import (
     zero_of,
 )
 from perfmodel.measured.rows import MeasuredRow, Outcome, Skip
-from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import list_models, load_model
+from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.grid import VALID
 from perfmodel.strategy.rules import PRECISION_UNSUPPORTED, STATUS_REASONS

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from perfmodel.base.columns import Flags, Integers
 from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, KINDS, WEIGHT
 from perfmodel.kernels.variables import STEP_VARIABLES, TIME_COMPONENTS
-from perfmodel.model.build import ModelSpec
+from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import Framework
 from perfmodel.strategy.grid import StrategyGrid, batches_of
 from perfmodel.strategy.pipelines import Pipeline

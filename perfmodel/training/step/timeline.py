@@ -24,7 +24,6 @@ from perfmodel.base.errors import DataError, StrategyError, did_you_mean
 from perfmodel.base.timelines import Counter, Track, write_timeline
 from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, KINDS, WEIGHT
 from perfmodel.kernels.variables import MEMORY_COMPONENTS, TIME_COMPONENTS
-from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.strategy.grid import StrategyGrid
@@ -50,6 +49,7 @@ from perfmodel.training.step.schedule import (
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.model.spec import ModelSpec
 
 Columns = NDArray[np.float64]
 BUBBLE, PIPELINE = COMPONENT["pipeline_bubble"], COMPONENT["pipeline_exposed"]

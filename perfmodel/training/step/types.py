@@ -12,7 +12,8 @@ import numpy as np
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.kernels.variables import OPERATION_COMPONENTS
-from perfmodel.model.build import ModelSpec, layer_parameters
+from perfmodel.model.layers import layer_parameters
+from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.operations import Role
 from perfmodel.operations.parts import model_parts
 from perfmodel.software.framework import Framework

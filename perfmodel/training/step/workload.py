@@ -15,8 +15,8 @@ import numpy as np
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.strategy_fields import OFFLOAD
 from perfmodel.kernels.variables import STEP_VARIABLES
-from perfmodel.model.build import ModelSpec
 from perfmodel.model.presets import load_model
+from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.operations import Communication, LayerKeys, Role
 from perfmodel.operations.parts import Part
 from perfmodel.operations.priced import Priced

@@ -13,7 +13,7 @@ from perfmodel.workloads.simulation.costs import Costs, node_text
 from perfmodel.workloads.simulation.graph import UNLIMITED, Graph, Rank, share_graphs
 from perfmodel.workloads.simulation.hash_order import run_in_hash_order, same_numbers
 from perfmodel.workloads.simulation.meetings import find_groups, match_messages
-from perfmodel.workloads.simulation.plan import Plan, make_plan
+from perfmodel.workloads.simulation.plan import make_plan
 from perfmodel.workloads.simulation.result import Simulation, class_figures
 from perfmodel.workloads.simulation.symmetry import rank_classes
 from perfmodel.workloads.trace import TraceSet

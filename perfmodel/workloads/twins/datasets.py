@@ -11,11 +11,8 @@ from perfmodel.base.collectives import SIMULATED, bus_factor
 from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.base.table import Axis, Column, Table, cartesian, described
 from perfmodel.kernels.variables import PHASES
-from perfmodel.workloads.twins.astra.collective import (
-    AstraNetwork,
-    AstraSystem,
-    simulate_collectives,
-)
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, AstraSystem
+from perfmodel.workloads.twins.astra.collective import simulate_collectives
 
 if TYPE_CHECKING:
     import xarray as xr

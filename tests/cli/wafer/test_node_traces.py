@@ -16,7 +16,7 @@ def test_traces_of_the_node_level(tmp_path: Path) -> None:
     routing = core_routing(node_setting(), "two_level")
     written = write_nodes(tmp_path / "out", node_setting(), (0, 9), routing, layers=LAYERS)
     files = write_node_traces(tmp_path / "out", node_setting(), written)
-    assert len(files) == 8
+    assert len(files) == 9  # one of every node, and the groups
     traces = read_traces(tmp_path / "out/chakra/nodes")
     assert traces.devices == 8
     kinds = [set(trace.kinds.tolist()) for trace in traces.traces]

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from perfmodel.kernels.attention.columns import (
-    AttentionDevice,
-    attention_backward,
-    attention_forward,
-)
+from perfmodel.kernels.attention.backward import attention_backward
 from perfmodel.kernels.attention.device import (
     ONE_WAVE_SPLIT,
     SPREAD_SPLIT,
+    AttentionDevice,
     PortableKernel,
     SerialKernel,
 )
+from perfmodel.kernels.attention.forward import attention_forward
 
 # round numbers of an H100-like device
 DEVICE = AttentionDevice(

@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from perfmodel.kernels.attention.backward import addition_time, backward_tile_time
-from perfmodel.kernels.attention.columns import MEMORY_BOUND, attention_backward
+from perfmodel.kernels.attention.backward import (
+    addition_time,
+    attention_backward,
+    backward_tile_time,
+)
+from perfmodel.kernels.attention.forward import MEMORY_BOUND
 from tests.kernels.attention.calls import DEVICE, calls, forward, priced
 
 

@@ -5,16 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.kernels.attention.columns import (
-    attention_backward,
-    attention_forward,
-    attention_times,
-    ragged_attention_time,
-)
+from perfmodel.kernels.attention.backward import attention_backward
+from perfmodel.kernels.attention.columns import attention_times
+from perfmodel.kernels.attention.forward import attention_forward
 from tests.kernels.attention.calls import DEVICE, ONE_WAVE, calls, forward, priced
 
 
@@ -105,28 +101,6 @@ def test_columns_equal_scalars_for_rows_of_all_kinds():
         else:
             alone = attention_forward(DEVICE, *call, *(flag[row] for flag in flags))
         assert alone == (time[row], flops[row], traffic[row], bound[row])
-
-
-@given(calls, st.sampled_from([DEVICE, ONE_WAVE]))
-@settings(max_examples=200, deadline=None, derandomize=True)
-def test_sequences_of_one_length_are_a_batch(call, device):
-    batch, queries, cached, kv_heads, group, widths, causal, window = call
-    together = priced(call, device)
-    lengths = np.full(batch, queries), np.full(batch, queries + cached)
-    heads = (kv_heads * group, kv_heads)
-    apart = ragged_attention_time(device, *lengths, *heads, *widths, causal, window, False, False)
-    assert apart[:3] == pytest.approx(together[:3], rel=1e-9)
-    assert apart[3] == together[3]
-
-
-def test_sequences_of_mixed_lengths_lie_between_their_extremes():
-    heads = (32, 8, 128, 128, True, 0, False, False)
-    short, long = np.full(8, 512), np.full(8, 8192)
-    mixed = np.where(np.arange(8) < 4, 512, 8192)
-    times = [ragged_attention_time(DEVICE, each, each, *heads)[0] for each in (short, mixed, long)]
-    assert times[0] < times[1] < times[2]
-    flops = [ragged_attention_time(DEVICE, each, each, *heads)[1] for each in (short, mixed, long)]
-    assert flops[1] == pytest.approx((flops[0] + flops[2]) / 2)
 
 
 @given(calls)

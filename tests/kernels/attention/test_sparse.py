@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfmodel.kernels.attention.columns import attention_forward
+from perfmodel.kernels.attention.forward import attention_forward
 from perfmodel.kernels.attention.sparse import (
     rows_from_memory,
     scattered_rows,

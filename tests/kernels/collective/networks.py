@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from perfmodel.compute.network import set_library
 from perfmodel.kernels.collective import table as column
-from perfmodel.kernels.collective.choice import (
-    AUTO,
-    SIMPLE_ONLY,
-    algorithm_cost,
-    protocol_choice,
-)
-from perfmodel.kernels.collective.times import (
+from perfmodel.kernels.collective.algorithms import (
     AGGREGATED_TREES,
     ALL_GATHER,
     ALL_REDUCE,
@@ -24,8 +18,6 @@ from perfmodel.kernels.collective.times import (
     HIERARCHICAL,
     IN_NETWORK,
     IN_NETWORK_TREE,
-    LOW_LATENCY,
-    LOW_LATENCY_128,
     MULTICAST,
     ONE_SHOT,
     POINT_TO_POINT,
@@ -34,9 +26,15 @@ from perfmodel.kernels.collective.times import (
     REDUCE_SCATTER,
     RING,
     SCATTER,
-    SIMPLE,
     TWO_SHOT,
 )
+from perfmodel.kernels.collective.choice import (
+    AUTO,
+    SIMPLE_ONLY,
+    algorithm_cost,
+    protocol_choice,
+)
+from perfmodel.kernels.collective.tuning import LOW_LATENCY, LOW_LATENCY_128, SIMPLE
 
 KINDS = (
     *(ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BROADCAST),

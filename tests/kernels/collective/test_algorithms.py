@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfmodel.kernels.collective.times import (
+from perfmodel.kernels.collective.algorithms import (
     ALL_GATHER,
     ALL_REDUCE,
     ALL_TO_ALL,
@@ -13,15 +13,14 @@ from perfmodel.kernels.collective.times import (
     GATHER,
     HALVING_DOUBLING,
     HIERARCHICAL,
-    LOW_LATENCY,
     RAIL_ALIGNED,
     RECURSIVE_DOUBLING,
     REDUCE_SCATTER,
     RING,
     SCATTER,
-    SIMPLE,
-    collective_time,
 )
+from perfmodel.kernels.collective.times import collective_time
+from perfmodel.kernels.collective.tuning import LOW_LATENCY, SIMPLE
 from tests.kernels.collective.networks import (
     INNER,
     OUTER,

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from perfmodel.kernels.collective import choice
-from perfmodel.kernels.collective.choice import AUTO, algorithm_cost, library_choice
-from perfmodel.kernels.collective.cost import Filling, filled_transfer, longest
-from perfmodel.kernels.collective.times import (
+from perfmodel.kernels.collective.algorithms import (
     ALL_REDUCE,
     ALL_TO_ALL,
     DIRECT,
@@ -16,6 +14,10 @@ from perfmodel.kernels.collective.times import (
     ONE_SHOT,
     RAIL_ALIGNED,
     TWO_SHOT,
+)
+from perfmodel.kernels.collective.choice import AUTO, algorithm_cost, library_choice
+from perfmodel.kernels.collective.cost import Filling, filled_transfer, longest
+from perfmodel.kernels.collective.times import (
     collective_choices,
     collective_time,
     serving_all_reduce_times,

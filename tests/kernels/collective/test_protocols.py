@@ -6,16 +6,10 @@ import math
 
 import pytest
 
+from perfmodel.kernels.collective.algorithms import ALL_REDUCE, IN_NETWORK, ONE_SHOT, TWO_SHOT
 from perfmodel.kernels.collective.choice import AUTO
-from perfmodel.kernels.collective.times import (
-    ALL_REDUCE,
-    IN_NETWORK,
-    LOW_LATENCY,
-    ONE_SHOT,
-    SIMPLE,
-    TWO_SHOT,
-    collective_time,
-)
+from perfmodel.kernels.collective.times import collective_time
+from perfmodel.kernels.collective.tuning import LOW_LATENCY, SIMPLE
 from tests.kernels.collective.networks import OUTER, algorithm_time, copy_of, nodes_of_eight
 
 

@@ -5,12 +5,8 @@ from __future__ import annotations
 import pytest
 
 from perfmodel.kernels.collective import table as column
-from perfmodel.kernels.collective.times import (
-    ALL_GATHER,
-    ALL_REDUCE,
-    REDUCE_SCATTER,
-    collective_time,
-)
+from perfmodel.kernels.collective.algorithms import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
+from perfmodel.kernels.collective.times import collective_time
 from tests.kernels.collective.networks import level, network_of, nodes_of_eight
 
 

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 
 from perfmodel.kernels.collective import table as column
-from perfmodel.kernels.collective.times import (
+from perfmodel.kernels.collective.algorithms import (
     ALL_GATHER,
     ALL_TO_ALL,
     BIDIRECTIONAL_RING,
     POINT_TO_POINT,
     RING,
-    SIMPLE,
-    collective_time,
 )
+from perfmodel.kernels.collective.times import collective_time
 from perfmodel.kernels.collective.torus import (
     DOUBLING,
     EXCHANGE,
@@ -28,6 +27,7 @@ from perfmodel.kernels.collective.torus import (
     slice_links,
     traffic_share,
 )
+from perfmodel.kernels.collective.tuning import SIMPLE
 from tests.kernels.collective.networks import algorithm_time, level, network_of
 
 POWERS = [2**power for power in range(1, 13)]

@@ -5,20 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.kernels.collective.times import (
+from perfmodel.kernels.collective.algorithms import (
     AGGREGATED_TREES,
     ALL_GATHER,
     ALL_REDUCE,
     DOUBLE_BINARY_TREE,
     IN_NETWORK,
     IN_NETWORK_TREE,
-    LOW_LATENCY,
-    LOW_LATENCY_128,
     REDUCE_SCATTER,
     RING,
-    SIMPLE,
-    collective_choices,
 )
+from perfmodel.kernels.collective.times import collective_choices
+from perfmodel.kernels.collective.tuning import LOW_LATENCY, LOW_LATENCY_128, SIMPLE
 from tests.kernels.collective.networks import INNER, MIB, OUTER, tuned
 
 

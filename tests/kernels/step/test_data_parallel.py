@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from perfmodel.kernels.collective.times import ALL_REDUCE, REDUCE_SCATTER
+from perfmodel.kernels.collective.algorithms import ALL_REDUCE, REDUCE_SCATTER
 from perfmodel.kernels.step.data_parallel import on_other_links, ready_window, whole_stage
 from perfmodel.kernels.step.overlap import hide
 from perfmodel.kernels.step.placement import Group, Groups, leaves_domain

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import DataError, FormatError
 from perfmodel.workloads.convert.astra_text import LOOPS, convert_text
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, uniform_system
 from perfmodel.workloads.formats.astra_text import parse_astra_text, read_astra_text
 from perfmodel.workloads.formats.chakra.files import read_trace
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE
-from perfmodel.workloads.twins.astra.collective import AstraNetwork, uniform_system
 from perfmodel.workloads.twins.astra.costs import AstraCosts
 from tests.data import ASTRA, needed
 

@@ -14,9 +14,9 @@ from perfmodel.workloads.convert.synthetic import (
     pipeline,
     repeated_collectives,
 )
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, uniform_system
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import EVERYBODY, TraceSet
-from perfmodel.workloads.twins.astra.collective import AstraNetwork, uniform_system
 from perfmodel.workloads.twins.astra.costs import AstraCosts
 from tests.workloads.twins.astra.networks import simulate_collective
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from perfmodel.workloads.convert.pytorch import PAUSE_NAME
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, uniform_system
 from perfmodel.workloads.simulation.hardware_costs import HardwareCosts
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import PAUSE, TraceSet
-from perfmodel.workloads.twins.astra.collective import AstraNetwork, uniform_system
 from perfmodel.workloads.twins.astra.costs import AstraCosts
 from tests.workloads.formats import made_pytorch
 from tests.workloads.formats.made_pytorch import parse_host_trace, parse_kineto

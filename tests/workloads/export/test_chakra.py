@@ -12,7 +12,6 @@ from perfmodel.analysis.single import one_strategy
 from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import StrategyError
 from perfmodel.software.framework import load_framework
-from perfmodel.strategy.mapping import placement
 from perfmodel.strategy.pipelines import named_pipeline
 from perfmodel.training.step.groups import rank_groups
 from perfmodel.training.step.workload import projected_workload
@@ -22,31 +21,6 @@ from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND
 from tests.training.step.cases import CASES
 from tests.workloads.export.traces import named_traces
-
-
-def test_groups_are_those_of_the_mapping(request, grid_of, h100):
-    for case in ("experts", "shared experts", "mapped", "ring"):
-        name, fields = CASES[case]
-        grid = grid_of(request.getfixturevalue(name), **fields)
-        groups = rank_groups(grid.row(0))
-        named = {"data × context": "data", "expert tensor": "expert_tensor",
-                 "expert copies": "expert_data", "pipeline": ""}  # fmt: skip
-        for place in placement(grid, h100):
-            kind = named.get(place.axis, place.axis)
-            if not kind or (kind == "data" and int(grid["context_parallel"][0]) > 1
-                            and place.axis == "data"):  # fmt: skip
-                continue
-            rows = groups.members[kind]
-            assert rows.shape[1] == place.members, (case, kind)
-            assert rows[0, 1] - rows[0, 0] == place.stride, (case, kind)
-            # Every rank is in one group of a kind.
-            assert sorted(rows.ravel().tolist()) == list(range(grid.devices))
-
-
-def test_shard_sets_split_the_data_group(workload_of):
-    groups = rank_groups(workload_of("shards").strategy).members
-    assert groups["shard"].tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert groups["shard_copies"].tolist() == [[0, 4], [1, 5], [2, 6], [3, 7]]
 
 
 def test_groups_can_be_numbered(workload_of):

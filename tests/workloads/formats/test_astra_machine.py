@@ -18,15 +18,13 @@ from perfmodel.workloads.formats.astra_machine import (
     KIND_OF,
     TOPOLOGIES,
     AstraNetwork,
-    astra_of_topology,
-    topology_of_astra,
-)
-from perfmodel.workloads.links.topology import Dimension, Topology
-from perfmodel.workloads.twins.astra.collective import (
     AstraSystem,
+    astra_of_topology,
     mesh_shape,
+    topology_of_astra,
     uniform_system,
 )
+from perfmodel.workloads.links.topology import Dimension, Topology
 from tests.workloads.links.drawn import RAILS
 from tests.workloads.twins.astra.networks import MIB, one_dimension, time_of, two_dimensions
 

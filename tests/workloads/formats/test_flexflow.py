@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from perfmodel.base.errors import DataError, FormatError
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, uniform_system
 from perfmodel.workloads.formats.chakra.files import read_traces, write_traces
 from perfmodel.workloads.formats.flexflow import flexflow_traces, parse_flexflow, read_flexflow
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import ABSENT, COMPUTE, RECEIVE, SEND
-from perfmodel.workloads.twins.astra.collective import AstraNetwork, uniform_system
 from perfmodel.workloads.twins.astra.costs import AstraCosts
 from tests.data import ASTRA, needed
 

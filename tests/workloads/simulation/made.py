@@ -6,12 +6,9 @@ import pytest
 
 from perfmodel.base.collectives import TRACED
 from perfmodel.base.errors import FormatError
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, uniform_system
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
-from perfmodel.workloads.twins.astra.collective import (
-    AstraNetwork,
-    uniform_system,
-)
 from perfmodel.workloads.twins.astra.costs import AstraCosts
 
 ALL_REDUCE, ALL_GATHER, BROADCAST, ALL_TO_ALL, REDUCE_SCATTER = (

@@ -18,6 +18,7 @@ from perfmodel.base.errors import (
     PerfModelError,
     StrategyError,
 )
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, uniform_system
 from perfmodel.workloads.simulation.hardware_costs import HardwareCosts
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import (
@@ -30,7 +31,6 @@ from perfmodel.workloads.trace import (
     TraceBuilder,
     TraceSet,
 )
-from perfmodel.workloads.twins.astra.collective import AstraNetwork, uniform_system
 from perfmodel.workloads.twins.astra.costs import AstraCosts, NetworkCosts
 from tests.workloads.simulation.made import NETWORK, SUM, built, costs, four, refused
 

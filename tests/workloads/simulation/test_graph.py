@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from perfmodel.base.errors import FormatError
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, uniform_system
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import (
     COMPUTE,
@@ -17,10 +18,6 @@ from perfmodel.workloads.trace import (
     TraceBuilder,
     TraceSet,
     with_columns_of,
-)
-from perfmodel.workloads.twins.astra.collective import (
-    AstraNetwork,
-    uniform_system,
 )
 from perfmodel.workloads.twins.astra.costs import AstraCosts
 from tests.workloads.simulation.made import built, costs, micros, reduce_of, refused

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.base.errors import DataError, FormatError
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, uniform_system
 from perfmodel.workloads.simulation.hash_order import BUCKETS, HashSet
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
-from perfmodel.workloads.twins.astra.collective import AstraNetwork, uniform_system
 from perfmodel.workloads.twins.astra.costs import AstraCosts
 
 # Printed by a C++ program with GCC's std::unordered_set<uint64_t>: 37·i mod 101 added for i

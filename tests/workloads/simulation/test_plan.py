@@ -17,10 +17,10 @@ from perfmodel.model.presets import load_model
 from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.training.step.workload import projected_workload
 from perfmodel.workloads.export.chakra import projected_traces
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, uniform_system
 from perfmodel.workloads.simulation.hardware_costs import HardwareCosts
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
-from perfmodel.workloads.twins.astra.collective import AstraNetwork, uniform_system
 from perfmodel.workloads.twins.astra.costs import network_hardware
 
 MIB, GIB = 2**20, 2**30

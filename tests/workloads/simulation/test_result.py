@@ -10,6 +10,7 @@ import pytest
 
 from perfmodel.hwprofiles import Hardware
 from perfmodel.store.files import save_results
+from perfmodel.workloads.formats.astra_machine import uniform_system
 from perfmodel.workloads.simulation.hardware_costs import HardwareCosts
 from perfmodel.workloads.simulation.result import (
     BY_COLLECTIVE,
@@ -28,7 +29,6 @@ from perfmodel.workloads.trace import (
     TraceBuilder,
     TraceSet,
 )
-from perfmodel.workloads.twins.astra.collective import uniform_system
 from perfmodel.workloads.twins.astra.costs import AstraCosts
 from tests.cli.workloads.test_simulate import step
 from tests.workloads.simulation.made import (

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, uniform_system
 from perfmodel.workloads.simulation.result import BY_COLLECTIVE, FIGURES
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import (
@@ -21,7 +22,6 @@ from perfmodel.workloads.trace import (
     TraceBuilder,
     TraceSet,
 )
-from perfmodel.workloads.twins.astra.collective import AstraNetwork, uniform_system
 from perfmodel.workloads.twins.astra.costs import AstraCosts
 from tests.workloads.simulation.made import (
     ALL_GATHER,

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from perfmodel.base.errors import FormatError
 from perfmodel.hwprofiles import load_hardware
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, uniform_system
 from perfmodel.workloads.simulation.costs import Ring
 from perfmodel.workloads.simulation.hardware_costs import HardwareCosts
 from perfmodel.workloads.simulation.meetings import Group
@@ -16,7 +17,6 @@ from perfmodel.workloads.simulation.result import BY_COLLECTIVE, FIGURES
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.simulation.symmetry import ring_pattern
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
-from perfmodel.workloads.twins.astra.collective import AstraNetwork, uniform_system
 from perfmodel.workloads.twins.astra.costs import AstraCosts, NetworkCosts
 from tests.workloads.twins.astra.networks import simulate_collective
 

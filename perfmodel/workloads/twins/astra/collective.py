@@ -21,8 +21,6 @@ from perfmodel.workloads.formats.astra_machine import (
     AstraNetwork,
     AstraSystem,
     check_name,
-    mesh_shape,
-    uniform_system,
 )
 from perfmodel.workloads.twins.astra.machine import LATEST, Machine
 from perfmodel.workloads.twins.astra.plan import (
@@ -32,15 +30,6 @@ from perfmodel.workloads.twins.astra.plan import (
     network_table,
     phase_plan,
 )
-
-__all__ = [
-    "ENGINES",
-    "AstraNetwork",
-    "AstraSystem",
-    "mesh_shape",
-    "simulate_collectives",
-    "uniform_system",
-]
 
 ENGINES = ("congestion-unaware", "congestion-aware")
 LARGEST_SIZE = 2**50

@@ -41,7 +41,7 @@ from perfmodel.workloads.simulation.costs import (
     states_collective,
 )
 from perfmodel.workloads.simulation.hardware_costs import HardwareCosts
-from perfmodel.workloads.trace import ABSENT, COMPUTE, EVERYBODY, MEM_LOAD, MEM_STORE, Trace
+from perfmodel.workloads.trace import ABSENT, COMPUTE, EVERYBODY, MEM_LOAD, MEM_STORE
 from perfmodel.workloads.twins.astra.collective import pair_links, simulate_collectives
 from perfmodel.workloads.twins.astra.machine import Machine
 from perfmodel.workloads.twins.astra.plan import (

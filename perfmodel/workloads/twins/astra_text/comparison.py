@@ -15,6 +15,7 @@ given; what waiting makes of them, the two runs tell.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Floats
 from perfmodel.base.errors import PerfModelError
+from perfmodel.base.files import read_toml
 from perfmodel.workloads.formats.astra_text import AstraTextWorkload
 from perfmodel.workloads.formats.astra_text_machine import NativeNetwork, NativeSystem
 from perfmodel.workloads.twins.astra_text.loop import (
@@ -43,50 +45,11 @@ if TYPE_CHECKING:
 
 # Of one collective. Those of the first part make ASTRA-sim's time longer, those of the second
 # shorter.
-LONGER = {
-    "one_peer": "on a full connection, ring and halvingDoubling use the links to one peer at a "
-    "time; ours uses those to all",
-    "relayed_blocks": "an all-to-all on a ring is n (n - 1) / 2 messages one after another, "
-    "always to one neighbour; ours sends both ways at once",
-    "serial_chunks": "chunks go one after another and each pays all latencies; ours pays them once",
-    "serial_dimensions": "a chunk takes one dimension after another; ours keeps all busy, or "
-    "takes the better of both",
-    "memory_latency": "a message takes at least the memory's latency, where memory takes time; in "
-    "ours that goes on beside the transfer",
-    "stated_algorithm": "it runs the algorithm that the system file states; ours the fastest",
-}
-SHORTER = {
-    "shared_port": "direct sends to n - 1 peers at once, each at the full bandwidth of the "
-    "switch port; ours shares the port",
-    "shared_ring": "messages to other than the next device have all links of the ring, in both "
-    "directions and on every hop, for themselves; ours shares the links",
-    "split_ring": "on half of a ring, groups have the bandwidth of the whole one, though their "
-    "ways overlap or leave one direction idle; ours shares the links",
-    "chunks_at_once": "chunks in flight on a dimension at once each have its full bandwidth; "
-    "ours shares it",
-    "turning_dimensions": "chunks take dimensions in different orders, so that all carry as much; "
-    "all pieces of ours take the same order",
-    "slow_memory": "where memory is slower than the links, a message takes the memory's time "
-    "alone; ours adds the latency",
-    "shared_memory": "each of n - 1 messages that arrive has the memory's full bandwidth; ours "
-    "shares it",
-}
-SMALL = {
-    "small_terms": "one endpoint delay at the start, reductions in local memory and times cut "
-    "to whole nanoseconds",
-}
-REASONS = {**LONGER, **SHORTER, **SMALL}
-# Of a run, beside the times of its collectives.
-RUN_REASONS = {
-    "shared_halves": "a model-parallel group splits a dimension: ASTRA-sim lets the collectives "
-    "of both halves pass at once; ours lets them share the links",
-    "chunk_order": "ASTRA-sim lets chunks of a more urgent collective pass between those of "
-    "another; in ours a collective under way goes to its end",
-    "collectives_at_once": "collectives in flight on a dimension at once each have its full "
-    "bandwidth in ASTRA-sim; in ours they go one after another",
-    "following_dimensions": "in ASTRA-sim a collective starts on a dimension that the one before "
-    "has left; in ours when the one before has ended",
-}
+_WORDS = read_toml(Path(__file__).with_name("reasons.toml"))
+LONGER, SHORTER, SMALL = _WORDS["longer"], _WORDS["shorter"], _WORDS["small"]
+REASONS: dict[str, str] = {**LONGER, **SHORTER, **SMALL}
+RUN_REASONS: dict[str, str] = _WORDS["run"]
+"""Of a run, beside the times of its collectives."""
 OUR_NAMES = {
     "ring": ("ring", "bidirectional_ring"),
     "direct": ("direct",),
@@ -238,14 +201,6 @@ class ModeComparison:
     def ratio(self) -> Floats:
         """Our time of each collective alone over ASTRA-sim's; nan where either has none."""
         return _quotient(self.physical.collective_time, self.exact_collective_time)
-
-    @property
-    def communication_ratio(self) -> Floats:
-        """The same of the runs' communication: waiting and update times included."""
-        if self.native is None:
-            return np.full(self.exact_collective_time.shape, np.nan)
-        exact = self.native.communication_ns / 1e9
-        return _quotient(self.physical.communication_time, exact)
 
     def largest_differences(self, count: int = 10) -> list[tuple[int, int]]:
         """Return phase and layer of collectives whose times alone differ, the most first.

@@ -7,19 +7,21 @@ C++ ``float``, so these functions do too.
 Sources: aliyun/SimAI (Apache-2.0) f5efb5a9, formulas unchanged in cef83f9d:
 ``astra-sim/system/calbusbw.h`` and ``calbusbw.cc`` (constants, `bus_bandwidth`,
 `bandwidth_ratio`), ``astra-sim/workload/Layer.cc`` (`LATENCY`, `group_layout`),
-``inputs/ratio/{nic,nvlink,ata}_ratio.csv`` (the ratio tables).
+``inputs/ratio/{nic,nvlink,ata}_ratio.csv`` (``ratios.csv``).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import HardwareError, did_you_mean
+from perfmodel.base.files import read_rows
 
 # Per direction [GB/s]: NVLink rate × links, and an adapter's achievable rate.
 NVLINK_RATE = {
@@ -39,46 +41,16 @@ SMALLEST_LARGE_MESSAGE = 2**20  # [B]
 # 1, 2, 4 … 128). Blank cells of the files count as 1. The last column, "Multi 16", stands
 # for groups with one member per node.
 RATIO_SIZES = 2**24 * 2 ** np.arange(11)
-_MULTI = [0.86, 0.92, 0.94, 0.94, 0.94, 0.95, 0.96, 0.96, 0.96, 0.96, 0.96]
-_BLANK = [1.0] * 11
-_ONE_NODE = [0.45, 0.55, 0.65, 0.69, 0.73, 0.76, 0.77, 0.78, 0.79, 0.80, 0.81]
-_NODES_128 = [0.0087, 0.021225, 0.04405, 0.0533, 0.1027, 0.1902, 0.314575, 0.553525, 0.740175]
-_NODES_128 += [0.7648, 0.919175]
-NIC_RATIO = np.array(
-    [
-        _ONE_NODE,
-        [0.32, 0.47, 0.50, 0.67, 0.85, 0.89, 0.92, 0.94, 0.95, 0.95, 0.96],
-        [0.24, 0.38, 0.53, 0.67, 0.77, 0.85, 0.93, 0.94, 0.95, 0.96, 0.96],
-        [0.13, 0.24, 0.39, 0.54, 0.69, 0.78, 0.90, 0.94, 0.95, 0.96, 0.96],
-        [0.05, 0.11, 0.21, 0.38, 0.57, 0.73, 0.76, 0.92, 0.95, 0.96, 0.96],
-        [0.044, 0.052, 0.106, 0.205, 0.387, 0.562, 0.74, 0.758, 0.923, 0.953, 0.957],
-        [0.021, 0.042, 0.051, 0.107, 0.209, 0.384, 0.563, 0.745, 0.755, 0.914, 0.958],
-        _NODES_128,
-        _MULTI,
-    ]
-).T
-NVLINK_RATIO = np.array(
-    [
-        _ONE_NODE,
-        [0.55, 0.68, 0.74, 0.80, 0.84, 0.86, 0.87, 0.87, 0.88, 0.88, 0.88],
-        [0.34, 0.60, 0.71, 0.74, 0.79, 0.86, 0.87, 0.87, 0.88, 0.88, 0.88],
-        [0.16, 0.34, 0.62, 0.70, 0.78, 0.82, 0.86, 0.87, 0.88, 0.88, 0.88],
-        [0.08, 0.16, 0.33, 0.65, 0.72, 0.75, 0.83, 0.86, 0.87, 0.88, 0.88],
-        *(_BLANK, _BLANK, _BLANK),
-        _MULTI,
-    ]
-).T
-ALL_TO_ALL_RATIO = np.array(
-    [
-        [0.44, 0.51, 0.60, 0.65, 0.70, 0.71, 0.74, 0.76, 0.77, 0.78, 0.78],
-        [0.52, 0.63, 0.72, 0.76, 0.79, 0.80, 0.81, 0.81, 0.80, 0.80, 0.80],
-        [0.67, 0.68, 0.83, 0.90, 0.92, 0.94, 0.94, 0.95, 0.95, 0.95, 0.95],
-        [0.64, 0.67, 0.82, 0.85, 0.87, 0.89, 0.92, 0.93, 0.94, 0.94, 0.94],
-        [0.62, 0.66, 0.66, 0.72, 0.75, 0.81, 0.85, 0.88, 0.89, 0.90, 0.90],
-        *(_BLANK, _BLANK, _BLANK),
-        _MULTI,
-    ]
-).T
+_RATIOS = read_rows(Path(__file__).with_name("ratios.csv"))
+
+
+def _ratios(of: str) -> NDArray[np.float64]:
+    columns = (*(str(2**i) for i in range(8)), "multi")
+    rows = [row for row in _RATIOS if row["of"] == of]
+    return np.array([[float(row.get(column, 1.0)) for column in columns] for row in rows])
+
+
+NIC_RATIO, NVLINK_RATIO, ALL_TO_ALL_RATIO = map(_ratios, ("nic", "nvlink", "all_to_all"))
 MULTI = 9  # nodes that select the last column
 _COLUMN = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4, 32: 5, 64: 6, 128: 7, MULTI: 8}
 _OTHER_COLUMN = 4  # any other number of nodes is taken for 16

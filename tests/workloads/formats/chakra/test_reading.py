@@ -242,8 +242,8 @@ class TestGraphs:
     """Any ids are a trace; what is not in an order cannot be run, and that is said."""
 
     def simulated(self, content: bytes):
+        from perfmodel.workloads.formats.astra_machine import AstraNetwork, uniform_system
         from perfmodel.workloads.simulation.run import simulate
-        from perfmodel.workloads.twins.astra.collective import AstraNetwork, uniform_system
         from perfmodel.workloads.twins.astra.costs import AstraCosts
 
         costs = AstraCosts(

@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from perfmodel.workloads.twins.astra.collective import (
-    AstraNetwork,
-    simulate_collectives,
-    uniform_system,
-)
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, uniform_system
+from perfmodel.workloads.twins.astra.collective import simulate_collectives
 from perfmodel.workloads.twins.astra.machine import Machine
 
 MIB = 2**20

@@ -20,12 +20,8 @@ from perfmodel.base.collectives import SIMULATED
 from perfmodel.base.errors import HardwareError
 from perfmodel.kernels.workloads.astra import phase as astra_phase
 from perfmodel.kernels.workloads.astra.phase import chunk_size_and_count, pipeline_time
-from perfmodel.workloads.twins.astra.collective import (
-    ENGINES,
-    AstraNetwork,
-    simulate_collectives,
-    uniform_system,
-)
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, uniform_system
+from perfmodel.workloads.twins.astra.collective import ENGINES, simulate_collectives
 from tests.workloads.twins.astra.networks import (
     MIB,
     CollectiveTime,

@@ -6,9 +6,9 @@ import pytest
 
 from perfmodel.base.errors import HardwareError
 from perfmodel.compute.collectives import collective_times
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, uniform_system
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
-from perfmodel.workloads.twins.astra.collective import AstraNetwork, uniform_system
 from perfmodel.workloads.twins.astra.costs import NetworkCosts, network_hardware
 from tests.workloads.simulation.made import ALL_REDUCE, MIB, of_kind
 

@@ -336,4 +336,3 @@ def test_the_physical_answer_is_there_where_the_simulator_stops():
     assert found.physical.total_time > 0
     assert found.reasons[2][0] == ()
     assert found.largest_differences() == []
-    assert np.isnan(found.communication_ratio).all()

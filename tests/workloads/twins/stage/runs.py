@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from perfmodel.workloads.formats.astra_machine import AstraNetwork, uniform_system
 from perfmodel.workloads.simulation.run import simulate
-from perfmodel.workloads.twins.astra.collective import AstraNetwork, uniform_system
 from perfmodel.workloads.twins.astra.costs import AstraCosts
 from perfmodel.workloads.twins.stage.arguments import StageArguments
 from perfmodel.workloads.twins.stage.traces import stage_traces
