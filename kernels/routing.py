@@ -18,7 +18,8 @@ import math
 
 import numpy as np
 
-from perfmodel.kernels._jit import jit, jit_lean
+from perfmodel.kernels._jit import compiling, jit, jit_lean
+from perfmodel.kernels.elementwise import over_columns
 
 _TO_UNIT = 1.0 / 9007199254740992.0  # 2^-53
 
@@ -38,7 +39,7 @@ def unit_uniform(seed, index):
     z = np.multiply(z ^ (z >> np.uint64(30)), np.uint64(0xBF58476D1CE4E5B9))
     z = np.multiply(z ^ (z >> np.uint64(27)), np.uint64(0x94D049BB133111EB))
     z = z ^ (z >> np.uint64(31))
-    return (float(z >> np.uint64(11)) + 0.5) * _TO_UNIT
+    return (np.float64(z >> np.uint64(11)) + 0.5) * _TO_UNIT
 
 
 @jit
@@ -101,6 +102,39 @@ def assign_tokens(weights, top_k, groups, group_limit, seed, first, assignment):
                     chosen = e
             assignment[token, j] = chosen
             keys[chosen] = -2.0
+
+
+CELLS_AT_ONCE = 1 << 18
+"""Keys of tokens and experts that NumPy makes at once."""
+
+
+def assign_at_once(weights, top_k, groups, group_limit, seed, first, assignment):
+    """Do what `assign_tokens` does by it, or in NumPy where it is not compiled."""
+    if compiling():
+        assign_tokens(weights, top_k, groups, group_limit, seed, first, assignment)
+        return
+    experts = len(weights)
+    tokens = max(CELLS_AT_ONCE // experts, 1)
+    for begin in range(0, len(assignment), tokens):
+        part = assignment[begin : begin + tokens]
+        index = np.arange(len(part) * experts) + (first + begin) * experts
+        drawn = over_columns(unit_uniform)(seed, index)
+        # NumPy's logarithm differs from that of compiled code in the last digit.
+        logarithms = np.fromiter(map(math.log, drawn.tolist()), np.float64, drawn.size)
+        keys = weights / -logarithms.reshape(len(part), experts)
+        rows = np.arange(len(part))
+        if group_limit < groups:
+            by_group = keys.reshape(len(part), groups, -1)
+            best = np.sort(by_group, axis=2)[:, :, -2:]
+            second = best[:, :, 0] if best.shape[2] > 1 else 0.0
+            scores = best[:, :, -1] + second
+            for _ in range(groups - group_limit):
+                worst = scores.argmin(axis=1)
+                scores[rows, worst] = math.inf
+                by_group[rows, worst] = -1.0
+        for j in range(top_k):
+            part[:, j] = keys.argmax(axis=1)
+            keys[rows, part[:, j]] = -2.0
 
 
 @jit

@@ -54,7 +54,7 @@ KINDS = {
     "placements": Kind(1e-5, 2.0, 0.05, "placement.place_layers"),
     "served_requests": Kind(2e-4, 15.0, 0.15, "replay.replay_requests"),  # of a trace
     "assigned_tokens": Kind(2e-7, 1.0, 0.05, "routing.spread_loads"),
-    "drawn_experts": Kind(8e-6, 1.0, 0.05, "routing.assign_tokens"),
+    "drawn_experts": Kind(1.6e-7, 1.0, 0.05, "routing.assign_tokens"),
     "raced_experts": Kind(2.5e-5, 1.5, 0.05, "routing.race_tokens"),
     "expert_rows": Kind(3e-6, 1.0, 0.05, "routes.expert_rows"),
     "passes": Kind(3e-5, 1.0, 0.05, "passes.pass_times"),  # of a served model
@@ -68,7 +68,7 @@ KINDS = {
     "mesh_flows": Kind(1.5e-5, 1.0, 0.05, "routes.flow_loads"),  # of cores or nodes
     "nodes": Kind(3e-5, 3.0, 0.05, "schedule.run_traces"),  # of traces
     "wire_nodes": Kind(5.5e-5, 4.2, 0.13, "parse_nodes.fill_nodes"),  # of Chakra files read
-    "written_nodes": Kind(4e-5, 2.8, 0.12, "format_nodes.write_nodes"),
+    "written_nodes": Kind(5e-6, 2.8, 0.12, "format_nodes.write_nodes"),
     "chunks": Kind(3e-5, 3.0, 0.05, "phase.collective_times"),  # of ASTRA-sim's collectives
     "hops": Kind(6e-5, 6.0, 0.1, "machine.run_machine"),  # of their messages on links
     "events": Kind(5e-5, 6.5, 0.08, "machine.run"),  # of ASTRA-sim 1.0

@@ -150,7 +150,7 @@ def assign(routing: Routing, tokens: int, experts: int, top_k: int, draw: int = 
     chosen = inclusion_probabilities(load_shares(routing, experts, draw), top_k)
     weights = -np.log1p(-np.minimum(chosen, 1.0 - 1e-9))
     with kernel_work(drawn_experts=tokens * experts):
-        kernel.assign_tokens(
+        kernel.assign_at_once(
             weights, top_k, routing.groups, routing.group_limit, _stream(routing.seed, draw) + 1, 0,
             assignment,
         )  # fmt: skip
@@ -269,12 +269,11 @@ def _stream(seed: int, draw: int) -> int:
 
 
 def _uniforms(seed: int, draw: int, count: int) -> Floats:
-    from perfmodel.kernels import routing as kernel
-    from perfmodel.kernels.work import kernel_work
+    from perfmodel.kernels.elementwise import over_columns
+    from perfmodel.kernels.routing import unit_uniform
 
-    stream = _stream(seed, draw)
-    with kernel_work(drawn_experts=count):
-        return np.array([kernel.unit_uniform(stream, index) for index in range(count)])
+    uniforms: Floats = over_columns(unit_uniform)(_stream(seed, draw), np.arange(count))
+    return uniforms
 
 
 def _check_groups(routing: Routing, experts: int, top_k: int) -> None:

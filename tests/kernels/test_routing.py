@@ -28,6 +28,21 @@ def test_uniform_numbers_are_uniform_and_reproducible():
     assert routing.unit_uniform(8, 3) != drawn[3]
 
 
+@pytest.mark.parametrize(
+    ("tokens", "experts", "top_k", "groups", "limit"),
+    [(7, 16, 4, 1, 1), (40, 256, 8, 8, 4), (5, 8, 2, 8, 3), (9, 64, 6, 4, 2)],
+)
+def test_drawn_at_once_experts_are_the_same(tokens, experts, top_k, groups, limit, monkeypatch):
+    monkeypatch.setattr(routing, "CELLS_AT_ONCE", 3 * experts)
+    weights = np.random.default_rng(experts).random(experts) ** 4
+    weights[3] = 0.0
+    for seed in (0, 2**40):
+        alone = assigned(weights, tokens, top_k, groups, limit, seed, first=5)
+        found = np.empty_like(alone)
+        routing.assign_at_once(weights, top_k, groups, limit, seed, 5, found)
+        assert np.array_equal(alone, found)
+
+
 def test_two_draws_without_replacement_match_the_exact_probabilities():
     # P(e in 2 draws) = w_e + sum_{f != e} w_f w_e / (1 - w_f), weights of sum 1
     w = np.array([0.5, 0.25, 0.15, 0.1])

@@ -24,6 +24,7 @@ from perfmodel.base.errors import DataError, FormatError
 from perfmodel.base.files import atomic_path, shortened
 from perfmodel.kernels.work import expect
 from perfmodel.workloads.formats.chakra.json import check_groups, read_groups, write_groups
+from perfmodel.workloads.formats.chakra.reading import AT_ONCE
 from perfmodel.workloads.formats.chakra.schema import NODE_INPUTS
 from perfmodel.workloads.formats.chakra.writing import parse_messages, serialise
 from perfmodel.workloads.trace import (
@@ -115,7 +116,8 @@ def read_traces(
     except OSError as error:  # a name that is too long, a folder that is not ours
         raise FormatError(f"cannot read '{source}': {error.strerror or error}") from None
     if not any(path.name.endswith((".gz", ".json")) for path in files):
-        expect(wire_nodes=sum(path.stat().st_size for path in files) / BYTES_PER_NODE)
+        bytes_of_files = sum(path.stat().st_size for path in files)
+        expect(wire_nodes=bytes_of_files / BYTES_PER_NODE * AT_ONCE)
     known: dict[bytes, Trace | OtherPeers] = {}
     alike = _Alike()
     parts: list[Trace | OtherPeers] = []

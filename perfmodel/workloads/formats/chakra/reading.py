@@ -43,9 +43,12 @@ from perfmodel.workloads.formats.chakra.schema import (
 from perfmodel.workloads.trace import ABSENT, NODE_KINDS, SCALARS, NamedSizes, Ragged, Trace
 
 if TYPE_CHECKING:
+    from perfmodel.kernels.workloads.trace.parse_at_once import Found
     from perfmodel.kernels.workloads.trace.parse_nodes import Lists, Words
 
 Other = dict[int, dict[str, Any]]
+AT_ONCE = 0.1
+"""Time of a node that NumPy reads with others, of that which a plain kernel takes."""
 
 
 class Nodes(NamedTuple):
@@ -87,31 +90,24 @@ def read_nodes(
         From `read_rare`; or two nodes have one identifier, or an exact time does not agree with
         the whole microseconds.
     """
-    from perfmodel.kernels.plain import plain
+    from perfmodel.kernels._jit import compiling
     from perfmodel.kernels.work import kernel_work
+    from perfmodel.kernels.workloads.trace import parse_at_once, wire
     from perfmodel.kernels.workloads.trace import parse_nodes as kernel
-    from perfmodel.kernels.workloads.trace import wire
 
     count = len(nodes.starts)
     other: Other = {}
     as_read = nodes
-    with kernel_work(wire_nodes=count):
-        at, rare, lengths = numbers(kernel.COUNTS), numbers(count), numbers(4 * count)
-        _count(nodes, np.arange(count), False, lengths, at, rare)
-        again = np.flatnonzero(rare)
-        if again.size:
-            nodes = _with_plain(nodes, again, read_rare, other)
-            _count(nodes, again, True, lengths, at, rare)
-        lists, at = _lists(at), numbers(kernel.COUNTS)
-        content, words = readable_bytes(nodes.content), _words()
-        filled = numbers(wire.COLUMNS * count, ABSENT)
-        starts, ends = plain(nodes.starts), plain(nodes.ends)
-        kernel.fill_nodes(content, starts, ends, words, lists, filled, at)
-        lists = kernel.Lists(*(np.asarray(items, np.int64) for items in lists))
-        table = np.asarray(filled, np.int64).reshape(wire.COLUMNS, count)
-        names = _texts(content, table[wire.NAME_BEGIN], table[wire.NAME_END])
-        places = lists.tensor_texts[: 2 * at[kernel.TENSOR_NAMES]]
-        tensor_names = _texts(content, places[::2], places[1::2])
+    found = None
+    with kernel_work(wire_nodes=count * AT_ONCE):
+        if not compiling():
+            found = parse_at_once.read_nodes(*nodes, WORDS, _word_columns().largest)
+    with kernel_work(wire_nodes=0 if found else count):
+        if found is None:
+            nodes, found = _one_by_one(nodes, read_rare, other)
+        table = found.table
+        names = _texts(nodes.content, table[wire.NAME_BEGIN], table[wire.NAME_END])
+        tensor_names = _texts(nodes.content, *found.tensor_names.T)
     identifiers = table[wire.IDENTIFIER].copy()
     _check_identifiers(identifiers, where)
     columns = {
@@ -123,10 +119,11 @@ def read_nodes(
         micros = table[wire.START + i]
         columns[column] = _seconds(column, micros, stated, nodes.content, where, identifiers)
     offsets = np.zeros((4, count + 1), np.int64)
-    np.cumsum(np.reshape(lengths, (-1, 4)).T, axis=1, out=offsets[:, 1:])
-    groups = _pieces(nodes.content, lists.group_texts[: 2 * at[kernel.GROUPS]])
-    flags = _pieces(nodes.content, lists.flag_texts[: 2 * at[kernel.FLAGS]])
-    pairs = lists.tensors[: 2 * at[kernel.TENSORS]]
+    np.cumsum(found.lengths, axis=1, out=offsets[:, 1:])
+    data, control, inputs, outputs = (
+        Ragged(offsets[kind], found.lists[kind])
+        for kind in (kernel.DATA, kernel.CONTROL, kernel.INPUTS, kernel.OUTPUTS)
+    )
     return Trace(
         identifiers=identifiers,
         names=names,
@@ -134,18 +131,50 @@ def read_nodes(
         **columns,
         group=table[wire.GROUP].astype(np.int32),
         involved=table[wire.INVOLVED].astype(np.int32),
-        data_parents=Ragged(offsets[kernel.DATA], lists.data),
-        control_parents=Ragged(offsets[kernel.CONTROL], lists.control),
-        inputs=Ragged(offsets[kernel.INPUTS], lists.inputs),
-        outputs=Ragged(offsets[kernel.OUTPUTS], lists.outputs),
-        group_names=tuple(text.decode() for text in groups),
-        involved_dimensions=tuple(tuple(map(bool, text)) for text in flags),
-        involved_attributes=_involved_attributes(as_read.content) if flags else (),
+        data_parents=data,
+        control_parents=control,
+        inputs=inputs,
+        outputs=outputs,
+        group_names=tuple(text.decode() for text in found.groups),
+        involved_dimensions=tuple(tuple(map(bool, text)) for text in found.flags),
+        involved_attributes=_involved_attributes(as_read.content) if found.flags else (),
         unlisted=(_unlisted(as_read, b"inputs"), _unlisted(as_read, b"outputs")),
-        tensors=NamedSizes(tensor_names, pairs[::2].copy(), pairs[1::2].copy()),
+        tensors=NamedSizes(tensor_names, *found.tensors.T.copy()),
         other=other,
         metadata=metadata,
         version=version,
+    )
+
+
+def _one_by_one(
+    nodes: Nodes, read_rare: Callable[[int], tuple[bytes, dict[str, Any]]], other: Other
+) -> tuple[Nodes, Found]:
+    """Return nodes as kernels read them, and what they say; inside `kernel_work`."""
+    from perfmodel.kernels.plain import plain
+    from perfmodel.kernels.workloads.trace import parse_nodes as kernel
+    from perfmodel.kernels.workloads.trace import wire
+    from perfmodel.kernels.workloads.trace.parse_at_once import Found
+
+    count = len(nodes.starts)
+    at, rare, lengths = numbers(kernel.COUNTS), numbers(count), numbers(4 * count)
+    _count(nodes, np.arange(count), False, lengths, at, rare)
+    again = np.flatnonzero(rare)
+    if again.size:
+        nodes = _with_plain(nodes, again, read_rare, other)
+        _count(nodes, again, True, lengths, at, rare)
+    lists, at = _lists(at), numbers(kernel.COUNTS)
+    filled = numbers(wire.COLUMNS * count, ABSENT)
+    starts, ends = plain(nodes.starts), plain(nodes.ends)
+    kernel.fill_nodes(readable_bytes(nodes.content), starts, ends, _words(), lists, filled, at)
+    lists = kernel.Lists(*(np.asarray(items, np.int64) for items in lists))
+    return nodes, Found(
+        np.asarray(filled, np.int64).reshape(wire.COLUMNS, count),
+        np.reshape(lengths, (-1, 4)).T,
+        list(lists[:4]),
+        _pieces(nodes.content, lists.group_texts[: 2 * at[kernel.GROUPS]]),
+        _pieces(nodes.content, lists.flag_texts[: 2 * at[kernel.FLAGS]]),
+        lists.tensor_texts[: 2 * at[kernel.TENSOR_NAMES]].reshape(-1, 2),
+        lists.tensors[: 2 * at[kernel.TENSORS]].reshape(-1, 2),
     )
 
 
@@ -273,14 +302,16 @@ def _pieces(content: bytes, places: NDArray[np.int64]) -> list[bytes]:
     return [content[begin:end] for begin, end in places.reshape(-1, 2).tolist()]
 
 
-def _texts(content: Any, begins: Integers, ends: Integers) -> Texts:
+def _texts(content: bytes, begins: Integers, ends: Integers) -> Texts:
     """Return texts that stand in the content; inside `kernel_work`."""
-    from perfmodel.kernels.plain import plain
+    from perfmodel.kernels._jit import compiling
     from perfmodel.kernels.workloads.trace import parse_nodes as kernel
 
     where = np.cumsum(ends - begins)
+    if not compiling():
+        return Texts(b"".join(_pieces(content, np.stack([begins, ends], axis=1))), where)
     letters = np.empty(where[-1] if where.size else 0, np.uint8)
-    kernel.copy_texts(content, plain(begins.copy()), plain(ends.copy()), letters)
+    kernel.copy_texts(readable_bytes(content), begins.copy(), ends.copy(), letters)
     return Texts(letters.tobytes(), where)
 
 

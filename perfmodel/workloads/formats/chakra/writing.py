@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from perfmodel.base.columns import Flags, Integers, Texts
 from perfmodel.base.errors import FormatError
 from perfmodel.base.files import shortened
+from perfmodel.kernels.workloads.trace.format_at_once import varint
 from perfmodel.workloads.formats.chakra.reading import (
     Nodes,
-    numbers,
     plain_node,
     read_nodes,
     readable_bytes,
@@ -104,25 +104,24 @@ def written_nodes(trace: Trace) -> Nodes:
     FormatError
         The trace could be written but not read, or a number does not fit the schema.
     """
+    from perfmodel.kernels._jit import compiling
     from perfmodel.kernels.work import kernel_work
+    from perfmodel.kernels.workloads.trace import format_at_once
     from perfmodel.kernels.workloads.trace import format_nodes as kernel
 
     check_trace(trace)
     with kernel_work(written_nodes=trace.nodes):
-        columns = _readable(_columns(trace))
-        lengths = numbers(trace.nodes)
-        size = int(kernel.node_lengths(columns, lengths, _room(0)))
-        content, ends = _room(size), numbers(trace.nodes)
+        columns = _columns(trace)
+        if not compiling():
+            written, *places = format_at_once.write_nodes(columns)
+            ends, lengths = np.array(places, np.int64)
+            return Nodes(written, ends - lengths, ends)
+        columns = _readable(columns)
+        lengths, ends = np.zeros((2, trace.nodes), np.int64)
+        nothing = np.empty(0, np.uint8)
+        content = np.empty(int(kernel.node_lengths(columns, lengths, nothing)), np.uint8)
         kernel.write_nodes(columns, lengths, content, ends)
-    ends = np.asarray(ends, np.int64)
     return Nodes(bytes(content), ends - lengths, ends)
-
-
-def _room(size: int) -> Any:
-    """Return room for bytes, as kernels fill it fastest; inside `kernel_work`."""
-    from perfmodel.kernels._jit import compiling
-
-    return np.empty(size, np.uint8) if compiling() else bytearray(size)
 
 
 def _columns(trace: Trace) -> Columns:
@@ -169,18 +168,13 @@ def _columns(trace: Trace) -> Columns:
 
 
 def _readable(columns: Columns) -> Columns:
-    """Return columns as kernels read them; inside `kernel_work`."""
-    from perfmodel.kernels.plain import plain
-
-    return plain(
-        columns._replace(
-            **{
-                name: value._replace(letters=readable_bytes(value.letters))
-                for name, value in columns._asdict().items()
-                if hasattr(value, "letters")
-            }
-        )
-    )
+    """Return columns as compiled kernels read them."""
+    letters = {
+        name: value._replace(letters=readable_bytes(value.letters))
+        for name, value in columns._asdict().items()
+        if hasattr(value, "letters")
+    }
+    return columns._replace(**letters)
 
 
 def _pieces(parts: Sequence[bytes]) -> Pieces:
@@ -312,15 +306,6 @@ def _framed(message: Any) -> bytes:
     return ATTRIBUTE_OF_NODE + varint(len(content)) + content
 
 
-def varint(value: int) -> bytes:
-    """Return a number >= 0 in protobuf's base-128 form."""
-    groups = []
-    while value > 127:
-        groups.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*groups, value])
-
-
 def parse_messages(content: bytes, path: str | Path) -> Trace:
     """Read the content of an ``.et`` file; `path` names it in errors.
 
@@ -376,10 +361,14 @@ def frames(content: bytes, place: int = 0) -> tuple[Nodes, Integers, int]:
         Where they end: that of the content, or of the first one without content, or whose
         length is too long, or beyond the end of the file.
     """
+    from perfmodel.kernels._jit import compiling
     from perfmodel.kernels.work import kernel_work
-    from perfmodel.kernels.workloads.trace import wire
+    from perfmodel.kernels.workloads.trace import parse_at_once, wire
 
-    with kernel_work(wire_nodes=len(content) / 1000):
+    with kernel_work(wire_nodes=len(content) / 10_000):
+        if not compiling():
+            begins, starts, ends, end = parse_at_once.find_frames(content, place)
+            return Nodes(content, starts, ends), begins, end
         readable = readable_bytes(content)
         nothing = np.empty(0, np.int64)
         count, end = wire.read_frames(readable, place, nothing, nothing, nothing)
