@@ -88,8 +88,10 @@ def _last_end(alike: np.ndarray, rank: np.ndarray, window: np.ndarray) -> np.nda
     return found
 
 
-BLOCK = 16
-"""Cases that run at once, at most, each without its sends and with them."""
+BLOCK = 64
+"""Cases that run at once, at most, each without its sends and with them: blocks are alike."""
+LANES = 8
+"""A block has so many, or whole times so many."""
 
 # Columns of steps.
 BEFORE = 0  # where the end of its rank's step before is, or 0: nothing is waited for
@@ -200,16 +202,17 @@ def paced_makespans(steps, places, last, watched, work, sends, keeps):
     """
     rows, cases = work.shape
     makespan, growth = np.empty((2, cases)), np.empty((2, cases))
-    block = min(BLOCK, cases)
-    takes, end = np.empty((rows, 2 * block)), np.empty((places, 2 * block))
-    sent, kept = np.empty(2 * block), np.empty(2 * block)
-    for first in range(0, cases, BLOCK):
-        for lane in range(2 * block):
-            case = min(first + lane % block, cases - 1)  # the last stands in for those there aren't
-            for row in range(rows):
-                takes[row, lane] = work[row, case]
-            sent[lane] = sends[case] if lane >= block else 0.0
-            kept[lane], end[0, lane] = keeps * sent[lane], 0.0
+    block = -(-cases // max(-(-cases // BLOCK), 1))
+    block = -(-block // LANES) * LANES if block > LANES else block
+    takes, end = np.empty((rows, block)), np.empty((places, 2 * block))
+    sent, kept = np.empty(block), np.empty(block)
+    for first in range(0, cases, max(block, 1)):
+        for row in range(rows):
+            for lane in range(block):  # the last case stands in for those there aren't
+                takes[row, lane] = work[row, min(first + lane, cases - 1)]
+        for lane in range(block):
+            sent[lane] = sends[min(first + lane, cases - 1)]
+            kept[lane], end[0, lane], end[0, block + lane] = keeps * sent[lane], 0.0, 0.0
         run_steps(steps, takes, sent, kept, end)
         for lane in range(2 * block):
             one, case = lane // block, first + lane % block
@@ -247,7 +250,7 @@ def makespans_of_all(
 
 @jit_lean
 def run_steps(steps, takes, sent, kept, end):
-    """Let all steps run, in all lanes.
+    """Let all steps run: in every lane without sends, and as far behind with them.
 
     Parameters
     ----------
@@ -256,16 +259,20 @@ def run_steps(steps, takes, sent, kept, end):
         [s].
     sent, kept : float64[lanes]
         How long what is sent takes to arrive, and how long it keeps its sender [s].
-    end : float64[places, lanes]
+    end : float64[places, 2 lanes]
         Result; 0 in the first of them.
     """
+    lanes = end.shape[1] // 2  # so compilers know that none is negative
     for step in range(steps.shape[0]):
         before, source, into = steps[step, BEFORE], steps[step, SOURCE], steps[step, INTO]
         row = steps[step, ROW]
         keeps, sends = float(steps[step, KEPT]), float(steps[step, SENT])
-        for one in range(end.shape[1]):
-            free = end[before, one] + keeps * kept[one]
-            end[into, one] = max(free, end[source, one] + sends * sent[one]) + takes[row, one]
+        for one in range(lanes):
+            taken = takes[row, one]
+            without = max(end[before, one], end[source, one]) + taken
+            free = end[before, lanes + one] + keeps * kept[one]
+            there = end[source, lanes + one] + sends * sent[one]
+            end[into, one], end[into, lanes + one] = without, max(free, there) + taken
 
 
 @jit_lean
