@@ -18,7 +18,6 @@ from perfmodel.compute.collectives import adapter_levels
 from perfmodel.compute.network import network_table
 from perfmodel.compute.stream import stream_device
 from perfmodel.model.build import ModelSpec
-from perfmodel.operations.flops import model_flops_per_token
 from perfmodel.operations.operations import LayerKeys, machine_of
 from perfmodel.operations.priced import matrix_rates
 from perfmodel.operations.uncertainty import kernel_widths, memory_width, step_width
@@ -28,7 +27,7 @@ from perfmodel.strategy.fields import FIELD_BY_NAME, OFFLOAD_TO
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.training.best_layout import BEST
 from perfmodel.training.memory import shared_table
-from perfmodel.training.part_table import arrival_gathers, part_tables, sent_bytes
+from perfmodel.training.part_table import arrival_gathers, part_tables, scattered, sent_bytes
 from perfmodel.training.scheduled import Priced, pipeline_waits, waits_on_rows
 from perfmodel.training.workload import Workload
 
@@ -355,7 +354,6 @@ def key_tables_on_rows(
     from perfmodel.kernels.step.tables import KEY, KeyTables
 
     keys = work.keys
-    length = keys.document
     wide_copy = 0.0 if framework.low_precision_parameters else 2.0
     cached = framework.fp8_library == "transformer-engine"  # others cast for every product
     weight_bytes = {
@@ -367,11 +365,11 @@ def key_tables_on_rows(
     of = np.zeros((len(rows), len(keys)), KEY).view(np.recarray)
     of.shared_table, of.trained_table = shared, shared * (work.model.adapters is None)
     of.boundary_bytes = sent_bytes(work.model, keys, framework)
-    of.boundary_gather = arrival_gathers(work.model, keys, rows, framework).time
+    if scattered(keys, framework).any():
+        of.boundary_gather = arrival_gathers(work.model, keys, rows, framework).time
     of.scale_bytes = scale_bytes(work.model, keys, framework)
     of.weight_bytes = keys.by_precision(weight_bytes, 2.0)
-    of.flops_causal = model_flops_per_token(work.model, length, causal=True)
-    of.flops_non_causal = model_flops_per_token(work.model, length, causal=False)
+    of.flops_causal, of.flops_non_causal = work.flops
     of.peak = np.array([matrix_rates(row) for row in rows])[:, keys.columns["precision"]]
     return [KeyTables(*tables) for tables in zip(parts, of, strict=True)]
 
