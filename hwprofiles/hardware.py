@@ -371,9 +371,17 @@ class Hardware:
         return {}
 
     @cached_property
-    def made(self) -> dict[Any, Any]:
-        """What was made of the profile (`once`), by what it is."""
+    def _made(self) -> dict[Any, Any]:
         return {}
+
+    def kept(self, key: Any, make: Callable[[], Made]) -> Made:
+        """Return what was made of the profile, or make it and keep it; nobody changes it."""
+        found: Made | None = self._made.get(key)
+        if found is None:
+            if len(self._made) >= MOST_MADE:
+                self._made.clear()
+            found = self._made[key] = make()
+        return found
 
     def value(self, path: str) -> Scalar:
         """Return the value at a dotted path such as ``system.network.1.bandwidth``.
@@ -423,17 +431,12 @@ class Hardware:
 
 
 def once(function: Callable[..., Made]) -> Callable[..., Made]:
-    """Keep what a function makes of a profile with the profile; who gets it changes nothing."""
+    """Keep what a function makes of a profile with the profile."""
 
     @functools.wraps(function)
     def kept(hardware: Hardware, *words: Any, **more: Any) -> Made:
         key = function.__qualname__, words, *more.items()
-        found: Made | None = hardware.made.get(key)
-        if found is None:
-            if len(hardware.made) >= MOST_MADE:
-                hardware.made.clear()
-            found = hardware.made[key] = function(hardware, *words, **more)
-        return found
+        return hardware.kept(key, lambda: function(hardware, *words, **more))
 
     return kept
 

@@ -33,8 +33,7 @@ def no_peaks(stages):
     for number in range(stages.of.size):
         most = max(most, stages.of[number].behind - stages.of[number].first)
     asked = np.zeros((SLOTS, STATED + most))
-    for slot in range(SLOTS):
-        asked[slot, 0] = -1.0
+    asked[:, 0] = -1.0
     return Peaks(asked, np.zeros((SLOTS, LAST - FIRST + 1)), np.zeros(STATED + most))
 
 

@@ -324,7 +324,8 @@ class TrainingCase(Case):
         from perfmodel.store.cost import add_cost
         from perfmodel.sweeps.sweep import Problem, sweep_problems
 
-        table = sweep_problems([Problem(self.model, it, choices) for it in software], rows)
+        problems = [Problem(self.model, it, choices) for it in software]
+        table = sweep_problems(problems, rows, provenance=self.by in COSTS)
         if self.by not in COSTS:
             return table
         return add_cost(table, **({"goodput": True} if self.by in GOODPUT else {}), **self.costs)

@@ -224,8 +224,9 @@ class ModelSpec:
             One entry per layer, into `distinct`.
         """
         seen: dict[LayerSpec, int] = {}
-        index = tuple(seen.setdefault(layer, len(seen)) for layer in self.layers)
-        return tuple(seen), index
+        objects = {id(layer): layer for layer in self.layers}  # few: hashes of layers take time
+        kinds = {name: seen.setdefault(layer, len(seen)) for name, layer in objects.items()}
+        return tuple(seen), tuple(kinds[id(layer)] for layer in self.layers)
 
     @property
     def has_experts(self) -> bool:

@@ -227,7 +227,7 @@ def _price(
         def seen(row: Hardware, name: str = precision) -> Any:
             return device(row, name)
 
-        found = _on_each(rows, seen, priced)
+        found = _on_each(rows, seen, priced, distinct, *bounds, *names, precision)
         time[:, at] = found.column("time", inverse) * count[at] * factor[:, at]
         flops[:, at] = found.column("flops", inverse) * count[at]
         traffic[:, at] = found.column("memory_traffic", inverse) * count[at]
@@ -248,10 +248,20 @@ class _OfRows(NamedTuple):
         return found
 
 
+FEW = 64
+"""Calls whose answers stay with a profile: other software asks for most of them again."""
+
+
 def _on_each(
-    rows: Rows, device: Callable[[Hardware], Any], price: Callable[[Hardware], Any]
+    rows: Rows,
+    device: Callable[[Hardware], Any],
+    price: Callable[[Hardware], Any],
+    shapes: Sequence[Column],
+    *kind: Any,
 ) -> _OfRows:
-    """Price the same calls on every row, once where `device` is equal."""
+    """Price calls of these shapes on every row, once where `device` is equal."""
+    few = shapes[0].size <= FEW
+    asked = (*kind, *(column.tobytes() for column in shapes if few))
     known: dict[Any, int] = {}
     answers: list[Any] = []
     which = []
@@ -259,7 +269,8 @@ def _on_each(
         own = device(hardware)
         if own not in known:
             known[own] = len(answers)
-            answers.append(price(hardware))
+            make = partial(price, hardware)
+            answers.append(hardware.kept((own, asked), make) if few else make())
         which.append(known[own])
     return _OfRows(answers, np.array(which))
 
@@ -370,7 +381,7 @@ def _price_gemms(rows: Rows, operations: Sequence[Gemm], keys: LayerKeys) -> lis
         # A training run lasts hours, at the board's limit.
         named: dict[str, Any] = {"precision": PRECISIONS[code], "steady": True}
         times = partial(_shaped, gemm_times, shapes=distinct, **named)
-        found = _on_each(rows, partial(gemm_device, **named), times)
+        found = _on_each(rows, partial(gemm_device, **named), times, distinct, "gemm")
         time[:, at] = found.column("time", inverse) * count[at]
         traffic[:, at] = found.column("memory_traffic", inverse) * count[at]
         bound[:, at] = found.column("bound", inverse)
@@ -418,7 +429,11 @@ def _price_streams(rows: Rows, operations: Sequence[Stream], keys: LayerKeys) ->
     columns = stack(operations, names, size)
     (count,) = stack(operations, ("count",), size)
     distinct, inverse = distinct_rows(columns)
-    found = _on_each(rows, stream_device, lambda hardware: stream_times(hardware, *distinct))
+
+    def times(hardware: Hardware) -> Any:
+        return stream_times(hardware, *distinct)
+
+    found = _on_each(rows, stream_device, times, distinct, "stream")
     time = found.column("time", inverse) * count
     traffic = np.broadcast_to((columns[0] + columns[1]) * count, time.shape)
     bound = found.column("bound", inverse)
@@ -446,6 +461,8 @@ def _price_communication(
         rows,
         lambda hardware: tuple(part.tobytes() for part in network_table(hardware)),
         lambda hardware: collective_choices(hardware, *asked),
+        distinct,
+        "collective",
     )
     time = found.column("time", inverse) * count
     traffic = np.broadcast_to(columns[0] * count, time.shape)

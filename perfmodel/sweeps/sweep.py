@@ -34,6 +34,7 @@ from perfmodel.sweeps.trust import add_trust
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.training.workload import Workload
 
 
 def sweep_table(
@@ -84,6 +85,7 @@ def sweep_problems(
     progress: Callable[[int], None] | None = None,
     hardware_values: Mapping[str, Sequence[float]] | None = None,
     among: Sequence[Problem] | None = None,
+    provenance: bool = True,
 ) -> Table:
     """Project the strategies of several problems, one after another, into one table.
 
@@ -96,6 +98,8 @@ def sweep_problems(
         As of `sweep`.
     among : sequence of Problem, optional
         Those of the longer sweep that these are a part of; their strategies are not looked at.
+    provenance : bool
+        Whether the table says what all was projected with.
 
     Raises
     ------
@@ -118,9 +122,9 @@ def sweep_problems(
     )
     expect(strategies=total * len(rows))
     values = np.zeros((len(rows), len(STEP_VARIABLES), total), dtype)
-    start = 0
+    start, before = 0, None
     for problem in problems:
-        _project(problem, rows, values, start, threads, progress)
+        before = _project(problem, rows, values, start, threads, progress, before)
         start += len(problem.grid)
     if values.dtype != np.float64:
         keep_sides(problems, rows, values)
@@ -130,7 +134,7 @@ def sweep_problems(
             for i, variable in enumerate(STEP_VARIABLES)
         },
         _coordinates(problems, rows, hardware_values or {}, among or problems),
-        _attributes(among or problems, rows),
+        _attributes(among or problems, rows) if provenance else {},
         {"strategy": total, "hardware": len(rows)},
     )
     return add_trust(_add_derived(table, problems, rows), rows)
@@ -160,18 +164,24 @@ def _project(
     start: int,
     threads: int | None,
     progress: Callable[[int], None] | None,
-) -> None:
-    """Fill the values of one problem, shape (rows, variables, strategies), from a column on."""
+    before: tuple[Problem, Workload] | None = None,
+) -> tuple[Problem, Workload]:
+    """Fill the values of one problem, shape (rows, variables, strategies), from a column on.
+
+    Returns it with its workload: that of the one `before` where the grids are the same.
+    """
     from perfmodel.training.project import project_rows
     from perfmodel.training.workload import Workload
 
     grid = problem.grid
     if not np.all(grid.status == VALID):
         values[:, :, start : start + len(grid)] = np.nan
-    families = families_of(grid)
+    same = before and before[0].model is problem.model and before[0].grid is grid
+    whole = before[1] if before and same else Workload(problem.model, grid)
     # Numbered on, so that kernels are handed whole arrays: parts are another type to compile for.
-    work = Workload(problem.model, replace(families, number=families.number + start))
+    work = whole.numbered_on(start) if start else whole
     project_rows(work, rows, problem.framework, values, threads=threads, progress=progress)
+    return problem, whole
 
 
 def result_bytes(hardware_rows: int, dtype: Any = np.float64) -> int:

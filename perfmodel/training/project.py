@@ -23,9 +23,8 @@ from perfmodel.operations.pricing import copy_time, kernel_tables, structure_of
 from perfmodel.software.framework import Framework, as_run
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.training.best_layout import BEST
-from perfmodel.training.flops import model_flops_per_token
 from perfmodel.training.memory import shared_table
-from perfmodel.training.part_table import arrival_gathers, part_tables, sent_bytes
+from perfmodel.training.part_table import arrival_gathers, part_tables, scattered, sent_bytes
 from perfmodel.training.scheduled import Priced, pipeline_waits, waits_on_rows
 from perfmodel.training.workload import Workload
 
@@ -351,7 +350,6 @@ def key_tables_on_rows(
     from perfmodel.kernels.step.tables import KEY, KeyTables
 
     keys = work.keys
-    length = keys.document
     wide_copy = 0.0 if framework.low_precision_parameters else 2.0
     cached = framework.fp8_library == "transformer-engine"  # others cast for every product
     weight_bytes = {
@@ -363,11 +361,11 @@ def key_tables_on_rows(
     of = np.zeros((len(rows), len(keys)), KEY).view(np.recarray)
     of.shared_table, of.trained_table = shared, shared * (work.model.adapters is None)
     of.boundary_bytes = sent_bytes(work.model, keys, framework)
-    of.boundary_gather = arrival_gathers(work.model, keys, rows, framework).time
+    if scattered(keys, framework).any():
+        of.boundary_gather = arrival_gathers(work.model, keys, rows, framework).time
     of.scale_bytes = scale_bytes(work.model, keys, framework)
     of.weight_bytes = keys.by_precision(weight_bytes, 2.0)
-    of.flops_causal = model_flops_per_token(work.model, length, causal=True)
-    of.flops_non_causal = model_flops_per_token(work.model, length, causal=False)
+    of.flops_causal, of.flops_non_causal = work.flops
     of.peak = np.array([matrix_rates(row) for row in rows])[:, keys.columns["precision"]]
     return [KeyTables(*tables) for tables in zip(parts, of, strict=True)]
 

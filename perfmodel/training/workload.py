@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.columns import Integers, distinct_keys
+from perfmodel.base.columns import Column, Integers, distinct_keys
 from perfmodel.base.pipelines import TABLE, schedule_facts
 from perfmodel.base.strategy_fields import FIELD_BY_NAME
 from perfmodel.model.spec import ModelSpec
@@ -19,6 +20,7 @@ from perfmodel.operations.priced import distinct_rows
 from perfmodel.strategy.grid import Families, StrategyGrid, families_of
 from perfmodel.strategy.mapping import layer_placement
 from perfmodel.training.best_layout import BEST, best_splits
+from perfmodel.training.flops import model_flops_per_token
 from perfmodel.training.schedule import held_parts, recomputed_of, stage_table
 
 if TYPE_CHECKING:
@@ -142,6 +144,24 @@ class Workload:
         columns = [self.row_layer_key.astype(np.float64), *self.counts.T]
         (key, *counts), row = distinct_rows(columns)
         return key.astype(np.int64), np.stack(counts, axis=1), row
+
+    @cached_property
+    def flops(self) -> tuple[Column, Column]:
+        """Model FLOP per token of every layer key, causal and not."""
+        length = self.keys.document
+        causal, other = (
+            model_flops_per_token(self.model, length, causal=it) for it in (True, False)
+        )
+        return causal, other
+
+    def numbered_on(self, ahead: int) -> Workload:
+        """Return the same behind other strategies: so many."""
+        found = copy.copy(self)
+        number = self.families.number + ahead
+        found.families = replace(self.families, number=number)
+        found.strategies = self.strategies.copy()
+        found.strategies.number = number
+        return found
 
     def part(self, rows: Integers) -> Workload:
         """Return some of the families; what all share stays as it is."""
