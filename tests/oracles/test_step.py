@@ -6,6 +6,7 @@ takes only single collectives and streams from the kernels.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -749,8 +750,10 @@ def closed(case, device, network, *, dtype: Any = np.float64):
     stages = columns.Stages(of, sums, case["rows"])
     families = np.zeros(len(case["strategies"]), columns.STRATEGY).view(np.recarray)
     for i, row in enumerate(case["strategies"]):  # each a family of its own
-        for name in set(columns.STRATEGY.names) & {*row, "data_ranks"}:
-            families[name][i] = row[{"data_ranks": "data"}.get(name, name)]
+        for name in columns.STRATEGY.names:
+            called = re.sub("_(parallel|stage|size|length|pipeline)$", "", name)
+            if called in row:
+                families[name][i] = row[called]
     families.schedule = 1 << families.schedule  # GPIPE, ONE_F_ONE_B, INTERLEAVED
     families.number = families.first = np.arange(families.size)
     families.behind, families.waits = families.first + 1, -1

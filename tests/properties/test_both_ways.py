@@ -70,7 +70,7 @@ class Recorder:
     """A kernel as plain Python that keeps some of its calls: the first, and late ones."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
+        self.function = self.py_func = function
         self.count = 0
         self.by_python = False
         self.calls: list[tuple[Any, Any, Any]] = []  # arguments, what they become, result

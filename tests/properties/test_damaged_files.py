@@ -56,7 +56,7 @@ KINDS = list(FUZZ.KINDS) if FUZZ else []
 
 
 @functools.cache
-def good(kind):
+def well_formed(kind):
     """Small files of a kind that are as they should be."""
     return FUZZ.examples(kind)
 
@@ -116,7 +116,7 @@ def check(read, content: bytes) -> str:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "open"])
 def test_the_small_files_are_good(kind, tmp_path):
-    for content in good(kind):
+    for content in well_formed(kind):
         assert check(FUZZ.handler(kind, tmp_path), content) == ""
 
 
@@ -145,7 +145,7 @@ def test_damaged_files_are_read_or_refused(kind, tmp_path):
             assert_comes_back(kind, found)
 
     @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
-    @given(damaged(good(kind)))
+    @given(damaged(well_formed(kind)))
     def run(content):
         text = check(read, content)
         # A run of several files names the node, not always the file.
@@ -176,7 +176,7 @@ def test_files_that_cannot_be_read_are_named(kind, tmp_path):
         with pytest.raises(FormatError, match=f"cannot read '{path}': "):
             read(path)
     path = tmp_path / "binary.txt"
-    for content in (b"\xff\xfe\x00", b"\x80\xff\x00DATA", good(kind)[0] + b"\xff"):
+    for content in (b"\xff\xfe\x00", b"\x80\xff\x00DATA", well_formed(kind)[0] + b"\xff"):
         path.write_bytes(content)
         with pytest.raises(FormatError, match=f"{path}: not UTF-8 text; {TEXTS[kind]} is needed"):
             read(path)
@@ -200,7 +200,7 @@ def test_damaged_files_are_shown_or_refused(kind, tmp_path):
     path = tmp_path / f"file{suffix}"
 
     @settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
-    @given(damaged(good(kind)))
+    @given(damaged(well_formed(kind)))
     def run(content):
         path.write_bytes(content)
         status, output, errors = shown(path)
@@ -291,7 +291,7 @@ PLACES = [
 
 @pytest.mark.parametrize(("kind", "good", "bad", "message"), PLACES)
 def test_the_error_names_the_file_and_the_place(kind, good, bad, message, tmp_path):
-    content = good(kind)[0].decode()
+    content = well_formed(kind)[0].decode()
     assert good in content
     text = check(FUZZ.handler(kind, tmp_path), content.replace(good, bad, 1).encode())
     assert f"{tmp_path}/file" in text

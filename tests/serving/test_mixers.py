@@ -26,13 +26,13 @@ VLLM = load_engine("vllm")
 
 
 def calls(**given: float) -> Calls:
-    columns = {"tensor": 1.0, "batch": 1.0, "queries": 1.0, "keys": 1.0} | given
+    columns = {"tensor_parallel": 1.0, "batch": 1.0, "queries": 1.0, "keys": 1.0} | given
     return Calls(**{name: np.atleast_1d(float(x)) for name, x in columns.items()})
 
 
 def test_decode_is_the_attention_kernel() -> None:
     spec = load_model("llama-3.1-70b").layers[0].attention
-    found = decode_times(H100, spec, BF16, calls(tensor=4, batch=32, keys=2048))
+    found = decode_times(H100, spec, BF16, calls(tensor_parallel=4, batch=32, keys=2048))
     alone = attention_times(H100, "bf16", 32, 1, 2048, 16, 2, 128, 128)
     assert found[0] == alone.time[0]
 

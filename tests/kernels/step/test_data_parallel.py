@@ -96,9 +96,9 @@ def test_one_device_alone_never_leaves_its_node(members, stride, leaves):
 class Interleaved(NamedTuple):
     """A strategy of two stages, four chunks each."""
 
-    zero: int = 1
-    pipeline: int = 2
-    virtual: int = 4
+    zero_stage: int = 1
+    pipeline_parallel: int = 2
+    virtual_pipeline: int = 4
 
 
 class Whole(NamedTuple):
@@ -146,7 +146,7 @@ def test_the_first_chunk_is_gathered_beside_the_update_of_the_others(
 ):
     group = Group(4, 1, 0, 1, 1)
     reduced, gathered = whole_stage(
-        Interleaved(virtual=virtual),
+        Interleaved(virtual_pipeline=virtual),
         Whole(),
         12.0,
         0.0,
