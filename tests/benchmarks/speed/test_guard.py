@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import subprocess
 
 import pytest
 
@@ -74,8 +75,11 @@ def test_a_rate_counts_pieces_of_work_in_the_time_of_a_loop(guard, monkeypatch):
 
 def test_a_state_has_one_row_in_the_history(guard, monkeypatch, tmp_path):
     monkeypatch.setattr(guard, "HISTORY", tmp_path / "history.csv")
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=A", "-c", "user.email=a@example.org"]
+    subprocess.run([*git, "init", "--quiet"], check=True)
+    subprocess.run([*git, "commit", "--quiet", "--allow-empty", "-m", "State"], check=True)
     for rate in (1.0, 2.0):
-        guard.add_history("HEAD", guard.ROOT, {"products": rate})
+        guard.add_history("HEAD", tmp_path, {"products": rate})
     with guard.HISTORY.open(newline="") as file:
         (row,) = csv.DictReader(file)
     assert row["products"] == "2"
