@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.kernels._jit import jit_lean
-from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, Order
+from perfmodel.kernels.pipeline.actions import BACKWARD, FORWARD, INPUT, WEIGHT, Order
 
 # What may be wrong with an order.
 FINE = 0
@@ -151,12 +151,14 @@ def _known(order: Order) -> np.ndarray:
 
 def _done_by(order: Order) -> np.ndarray:
     """Return who does what first, int64[stages, micro-batches, WORKS]; actions: nobody."""
-    actions = order.kind.size
-    found = np.full((order.rank_of.size, order.micro_batches, WORKS), actions)
-    known = np.flatnonzero(_known(order))
-    for work in (_FIRST_WORK, _LAST_WORK):
-        where = (order.stage[known], order.micro_batch[known], work[order.kind[known]])
-        np.minimum.at(found, where, known)
+    actions, batches = order.kind.size, order.micro_batches
+    found = np.full((order.rank_of.size, batches, WORKS), actions)
+    known = np.flatnonzero(_known(order))[::-1]  # of several, the first is written last: it stays
+    kind = order.kind[known]
+    cell = (order.stage[known] * batches + order.micro_batch[known]) * WORKS
+    flat, weights = found.reshape(-1), np.flatnonzero((kind == BACKWARD) | (kind == WEIGHT))
+    flat[cell + _FIRST_WORK[kind]] = known
+    flat[cell[weights] + _LAST_WORK[BACKWARD]] = known[weights]
     return found
 
 
@@ -167,17 +169,14 @@ def _problem(order: Order, done_by: np.ndarray) -> tuple[int, int, int]:
     known = _known(order)
     stage, batch = (np.where(known, one, 0) for one in (order.stage, order.micro_batch))
     first, last = _FIRST_WORK[order.kind], _LAST_WORK[order.kind]
-    twice = done_by[stage, batch, first] != actions
-    twice |= done_by[stage, batch, last] != actions
-    before = done_by[stage, batch, np.maximum(first - 1, 0)]
+    cell, done = (stage * order.micro_batches + batch) * WORKS, done_by.reshape(-1)
+    twice = (done[cell + first] != actions) | (done[cell + last] != actions)
+    before = done[cell + np.maximum(first - 1, 0)]
     beside = (before == actions - 1) & np.roll(order.paired, 1)
     early = (first > 0) & ((before > actions) | beside)
-    wrong = np.select(
-        [~known, order.rank_of[stage] != rank, _unpaired(order, rank), twice, early],
-        [UNKNOWN, WRONG_RANK, UNPAIRED, TWICE, TOO_EARLY],
-        FINE,
-    )
-    if wrong.any():
+    checks = [~known, order.rank_of[stage] != rank, _unpaired(order, rank), twice, early]
+    if any(one.any() for one in checks):
+        wrong = np.select(checks, [UNKNOWN, WRONG_RANK, UNPAIRED, TWICE, TOO_EARLY], FINE)
         place = int(np.flatnonzero(wrong)[0])
         return int(wrong[place]), place, NONE
     stages, batches, _ = done_by.shape
@@ -191,6 +190,8 @@ def _problem(order: Order, done_by: np.ndarray) -> tuple[int, int, int]:
 
 def _unpaired(order: Order, rank: np.ndarray) -> np.ndarray:
     """Tell which actions are marked as running together with what they cannot run with."""
+    if not order.paired.any():
+        return order.paired
     after = np.arange(1, order.kind.size + 1)
     alone = after >= order.first[rank + 1]  # the last one of its rank
     after[alone] = 0

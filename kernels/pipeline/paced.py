@@ -125,7 +125,8 @@ def steps_of(program: Program, row_of: np.ndarray, steady: np.ndarray | None = N
         Of `perfmodel.kernels.pipeline.paced.repetitions`.
     """
     actions = program.action.size
-    by_rank = np.argsort(program.rank, kind="stable")
+    narrow = program.rank.astype(np.min_scalar_type(program.ranks))  # sorts by digits
+    by_rank = np.argsort(narrow, kind="stable")
     follows = np.flatnonzero(np.diff(program.rank[by_rank]) == 0)
     before = np.full(actions, NONE)
     before[by_rank[follows + 1]] = by_rank[follows]
