@@ -78,7 +78,7 @@ KINDS = {
     "phases": Kind(6e-5, 2.0, 0.05, "steady.close_phase"),  # of static batches
     "routes": Kind(1e-5, 1.0, 0.05, "routes.add_loads"),  # of one message on links
     "instructions": Kind(1e-5, 3.0, 0.05, "trace_lines.attention_lines"),  # of cores
-    "trace_lines": Kind(1e-5, 2.0, 0.05, "trace_lines.format_lines"),
+    "trace_lines": Kind(1.3e-6, 2.0, 0.05, "trace_lines.format_lines"),
     "tile_boxes": Kind(1e-5, 2.0, 0.05, "tiles.block_traffic"),
     "flows": Kind(1e-4, 2.0, 0.05, "fair_share.weighted_max_min_rates"),  # that share links
     "wavelet_hops": Kind(2e-5, 3.0, 0.05, "simulate.simulate_flows"),  # on a mesh of cores
