@@ -142,6 +142,7 @@ def compiled(
     cached : bool
         Keep it on disk, where `numba.config.CACHE_DIR` says.
     """
+    _remember_arithmetic()
     # Said of every kernel: what says nothing does as the kernel does that it is compiled for first,
     # and all that a kernel calls which becomes part of its callers would become part of it.
     inner: dict[str, Any] = {}
@@ -154,6 +155,34 @@ def compiled(
     inner |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     called = _once_for_all_constants(njit(pipeline_class=TextCompiler, **inner)(function))
     return called_by_kernels(outer, called)
+
+
+@functools.cache
+def _remember_arithmetic() -> None:
+    """Let Numba look up once how numbers of some types are added, compared and so on.
+
+    It tries all that the operator means for arrays, lists and texts each time, an eighth of what
+    compiling takes.
+    """
+    from numba import types
+    from numba.core.types.functions import BaseFunction
+
+    look_up: Any = BaseFunction.get_call_type
+    known: dict[Any, Any] = {}
+
+    def get_call_type(self: Any, context: Any, arguments: Any, keywords: Any) -> Any:
+        numbers = all(isinstance(one, types.Number | types.Boolean) for one in arguments)
+        if keywords or not numbers:
+            return look_up(self, context, arguments, keywords)
+        asked = self, context, arguments
+        if asked not in known:
+            signature = look_up(self, context, arguments, keywords)
+            known[asked] = signature, self._impl_keys[signature.args]
+        signature, implementation = known[asked]
+        self._impl_keys[signature.args] = implementation
+        return signature
+
+    setattr(BaseFunction, look_up.__name__, get_call_type)
 
 
 @functools.cache

@@ -22,7 +22,7 @@ import functools
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -37,7 +37,10 @@ LOWEST_TRIED, NEWEST_TRIED = (0, 61), (0, 68)
 _lock = threading.RLock()
 _plain: dict[int, tuple[Callable[..., Any], bool, bool]] = {}
 """Kernels that are plain functions so far, by identity, and whether inline, and lean."""
+_memoised: set[Callable[..., Any]] = set()
 _compiling = False
+_here = threading.local()
+"""Whether this thread runs `plainly`."""
 
 
 class SettingError(ValueError):
@@ -109,6 +112,8 @@ def jit_memoised(function: Callable[..., Any]) -> Callable[..., Any]:
 def _kernel(
     function: Callable[..., Any], inline: bool = False, lean: bool = False, memoised: bool = False
 ) -> Callable[..., Any]:
+    if memoised:
+        _memoised.add(function)
     with _lock:
         if mode() == "always":
             compile_kernels()
@@ -119,9 +124,29 @@ def _kernel(
         return plain
 
 
+def is_memoised(function: Callable[..., Any]) -> bool:
+    """Tell whether a plain function is one of `jit_memoised`."""
+    return function in _memoised
+
+
 def compiling() -> bool:
-    """Tell whether kernels are compiled from now on."""
-    return _compiling
+    """Tell whether kernels are compiled from now on, and this thread does not run `plainly`."""
+    return _compiling and not is_plain_here()
+
+
+def is_plain_here() -> bool:
+    """Tell whether this thread runs `plainly`."""
+    return getattr(_here, "plainly", False)
+
+
+@contextlib.contextmanager
+def plainly() -> Iterator[None]:
+    """Run kernels of this thread uncompiled, by `perfmodel.kernels.uncompiled`, for once."""
+    _here.plainly = True
+    try:
+        yield
+    finally:
+        _here.plainly = False
 
 
 def compile_kernels() -> None:

@@ -11,12 +11,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from perfmodel.kernels._jit import jit_inline
+from perfmodel.kernels.uncompiled import rebuilt
 
 
 @jit_inline
@@ -65,20 +65,4 @@ def over_columns(kernel: Callable[..., Any]) -> Callable[..., Any]:
     callable
         Of the same arguments, each a number or an array; arrays broadcast.
     """
-    plain = _plain(kernel)
-    names = plain.__globals__.copy()
-    for name in plain.__code__.co_names:
-        called = _plain(names.get(name))
-        if name in _OVER_COLUMNS:
-            names[name] = _OVER_COLUMNS[name]
-        elif isinstance(called, FunctionType) and called.__module__.startswith(_KERNELS):
-            names[name] = over_columns(called)
-    return FunctionType(plain.__code__, names, plain.__name__, plain.__defaults__)
-
-
-def _plain(kernel: Any) -> Any:
-    """Return a kernel as it was before it was compiled."""
-    return getattr(kernel, "py_func", kernel)
-
-
-_KERNELS = __name__.rpartition(".")[0] + "."
+    return rebuilt(kernel, over_columns, _OVER_COLUMNS)

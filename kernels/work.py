@@ -7,20 +7,36 @@ Who calls kernels says how much there is to do::
 
 Kernels run as plain Python until all that this process has done and is to do now takes longer
 so than loading compiled code, or compiling it where none lies in the cache; they stay compiled
-from then on. ``PERFMODEL_JIT=always`` or ``never`` decides otherwise
+from then on. Kinds that are priced *apart* are weighed by themselves all the same::
+
+    with kernel_work(gemms=m.size) as run:
+        found = run(gemm.gemm_times)(m, n, k, ...)
+
+``PERFMODEL_JIT=always`` or ``never`` decides otherwise
 (`perfmodel.kernels._jit.mode`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from perfmodel.kernels._jit import cache_folder, compile_kernels, compiling, mode
+from perfmodel.kernels._jit import (
+    cache_folder,
+    compile_kernels,
+    compiling,
+    is_plain_here,
+    mode,
+    plainly,
+)
+from perfmodel.kernels.uncompiled import uncompiled
+
+Run = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class Kind(NamedTuple):
@@ -30,6 +46,7 @@ class Kind(NamedTuple):
     compile: float  # its kernels, where the cache lacks them
     load: float  # its kernels, where the cache has them
     kernel: str  # file and name of one of them, compiled last
+    apart: bool = False  # whether it may run uncompiled where others are compiled
 
 
 # One piece of strategies, gemms, attentions, streams, collectives and experts' routing was timed on
@@ -41,15 +58,15 @@ KINDS = {
     "strategies": Kind(6e-5, 15.0, 0.15, "close.close_strategies"),  # closed on one device
     "ranked_strategies": Kind(3e-5, 15.0, 0.15, "ranking.rank_strategies"),
     "pipeline_passes": Kind(2.5e-5, 2.0, 0.05, "paced.paced_makespans"),  # some cases at once
-    "gemms": Kind(8e-6, 2.6, 0.05, "gemm.gemm_times"),
-    "grouped_gemms": Kind(3e-5, 2.0, 0.05, "grouped.grouped_gemm_times"),
-    "attentions": Kind(4e-5, 3.9, 0.09, "columns.attention_times"),
-    "sparse_attentions": Kind(4e-5, 2.0, 0.05, "indexer.sparse_attention_times"),
-    "indexers": Kind(2e-5, 2.0, 0.05, "indexer.indexer_times"),
-    "streams": Kind(2.5e-6, 0.5, 0.02, "stream.stream_times"),
-    "recurrences": Kind(7e-5, 5.0, 0.1, "chains.recurrence_times"),
-    "collectives": Kind(8e-5, 7.0, 0.1, "times.collective_choices"),
-    "exchanges": Kind(5e-6, 1.0, 0.02, "expert_exchange.moe_exchange_times"),
+    "gemms": Kind(8e-6, 2.6, 0.05, "gemm.gemm_times", True),
+    "grouped_gemms": Kind(3e-5, 2.0, 0.05, "grouped.grouped_gemm_times", True),
+    "attentions": Kind(4e-5, 3.9, 0.09, "columns.attention_times", True),
+    "sparse_attentions": Kind(4e-5, 2.0, 0.05, "indexer.sparse_attention_times", True),
+    "indexers": Kind(2e-5, 2.0, 0.05, "indexer.indexer_times", True),
+    "streams": Kind(2.5e-6, 0.5, 0.02, "stream.stream_times", True),
+    "recurrences": Kind(7e-5, 5.0, 0.1, "chains.recurrence_times", True),
+    "collectives": Kind(8e-5, 7.0, 0.1, "times.collective_choices", True),
+    "exchanges": Kind(5e-6, 1.0, 0.02, "expert_exchange.moe_exchange_times", True),
     "scheduled_actions": Kind(5e-6, 1.0, 0.05, "link.write_sequence"),  # of pipelines
     "placements": Kind(1e-5, 2.0, 0.05, "placement.place_layers"),
     "served_requests": Kind(2e-4, 15.0, 0.15, "replay.replay_requests"),  # of a trace
@@ -61,7 +78,7 @@ KINDS = {
     "phases": Kind(6e-5, 2.0, 0.05, "steady.close_phase"),  # of static batches
     "routes": Kind(1e-5, 1.0, 0.05, "routes.add_loads"),  # of one message on links
     "instructions": Kind(1e-5, 3.0, 0.05, "trace_lines.attention_lines"),  # of cores
-    "trace_lines": Kind(1e-5, 2.0, 0.05, "trace_lines.format_lines"),
+    "trace_lines": Kind(1.3e-6, 2.0, 0.05, "trace_lines.format_lines"),
     "tile_boxes": Kind(1e-5, 2.0, 0.05, "tiles.block_traffic"),
     "flows": Kind(1e-4, 2.0, 0.05, "fair_share.weighted_max_min_rates"),  # that share links
     "wavelet_hops": Kind(2e-5, 3.0, 0.05, "simulate.simulate_flows"),  # on a mesh of cores
@@ -99,13 +116,15 @@ _inside = 0  # works that are under way uncompiled
 _done: dict[str, float] = {}  # all work so far, by kind
 _estimated = 0.0  # what uncompiled work so far should have taken [CPU s]
 _spent = 0.0  # and what it took
+_ready: set[str] = set()  # kinds that are compiled where they are weighed apart,
+_apart: dict[str, float] = {}  # and what those that are not yet took so far [CPU s]
 
 TRUST = 0.1
 """Uncompiled work by which an estimate is doubted as much as it is trusted [CPU s]."""
 
 
 @contextlib.contextmanager
-def kernel_work(**amounts: float) -> Iterator[None]:
+def kernel_work(**amounts: float) -> Iterator[Run]:
     """Choose how kernels run, and run some work with them.
 
     Inside, NumPy does not warn where plain Python does and compiled code does not (numbers
@@ -115,8 +134,16 @@ def kernel_work(**amounts: float) -> Iterator[None]:
     ----------
     amounts : float
         How many pieces of work of which of the `KINDS`.
+
+    Yields
+    ------
+    callable
+        Takes a kernel and returns it as it is best run, for kinds that are weighed apart.
     """
     global _inside, _estimated, _spent
+    if is_plain_here():  # within work that is small
+        yield uncompiled
+        return
     expect(**amounts)
     with _lock:
         compiled = compiling()
@@ -124,20 +151,44 @@ def kernel_work(**amounts: float) -> Iterator[None]:
         _inside += not compiled
         for kind, amount in amounts.items():
             _done[kind] = _done.get(kind, 0.0) + amount
-    if compiled:
-        yield
+        small = compiled and _is_small(amounts)
+    if compiled and not small:
+        yield _as_it_is
         return
     import numpy as np
 
     began = _clock()
+    if small:
+        with plainly(), np.errstate(all="ignore"):
+            yield uncompiled
+        with _lock:
+            for kind in amounts:
+                _apart[kind] = _apart.get(kind, 0.0) + _clock() - began
+        return
     try:
         with np.errstate(all="ignore"):
-            yield
+            yield _as_it_is
     finally:
         with _lock:
             _inside -= 1
             _estimated += _seconds(amounts)
             _spent += _clock() - began if outermost else 0.0
+
+
+def _as_it_is(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    return kernel
+
+
+def _is_small(amounts: Mapping[str, float]) -> bool:
+    """Tell whether work is done sooner than its kernels are compiled, or loaded, apart."""
+    if mode() == "always" or not all(KINDS[kind].apart for kind in amounts):
+        return False
+    for kind in amounts.keys() - _ready:
+        of = KINDS[kind]
+        plain = _apart.get(kind, 0.0) + amounts[kind] * of.plain
+        if plain > of.compile or (plain > of.load and not _missing([of])):
+            _ready.add(kind)
+    return not amounts.keys() <= _ready
 
 
 def expect(**amounts: float) -> None:
@@ -193,7 +244,11 @@ def choice(ahead: Mapping[str, float]) -> Choice:
         reason = f"{small}, while loading compiled kernels takes {load:.2g} s"
         return Choice(False, False, reason)
     missing = _missing(kinds)
-    ready = load + sum(kind.compile - kind.load for kind in missing)
+    ready = load
+    for name, kind in zip(sorted(names), kinds, strict=True):
+        if kind in missing:
+            apart = (_done.get(name, 0.0) + ahead.get(name, 0.0)) * kind.plain
+            ready += min(kind.compile, apart if kind.apart else math.inf) - kind.load
     what = "compiling" if missing else "loading"
     reason = f"{small} uncompiled, while {what} them takes {ready:.2g} s"
     return Choice(plain > ready, not missing, reason)

@@ -74,23 +74,39 @@ def shard_prices(strategies, layer_key, keys, settings, network):
     -------
     Shards
     """
+    return send_and_shard_prices(strategies, layer_key, keys, settings, network, np.empty(0))
+
+
+def send_and_shard_prices(strategies, layer_key, keys, settings, network, sends):
+    """Write what a send between stages takes into `sends`, float64[strategies] [s].
+
+    Returns what `shard_prices` does: one kernel, as each that prices collectives is a second of
+    compiling.
+    """
     row, leader = _distinct(plain(strategies), plain(layer_key))
     shards = np.zeros((leader.size, keys.parts.shape[1]), SHARD).view(np.recarray)
-    if leader.size:
-        chosen = strategies[leader], layer_key[leader]
-        _price(*map(plain, (*chosen, keys.parts, settings, network)), shards)
+    if leader.size or sends.size:
+        chosen = strategies[leader], layer_key[leader], strategies[: sends.size]
+        asked = *chosen, layer_key[: sends.size], keys, settings, network
+        _price(*map(plain, asked), sends, shards)
     return Shards(row, shards)
 
 
 @jit
-def _price(strategies, layer_key, parts, settings, network, shards):
-    """Fill a row of shards, record array of SHARD, for every strategy."""
+def _price(strategies, layer_key, sending, sending_key, keys, settings, network, sends, shards):
+    """Fill a row of shards, record array of SHARD, for every strategy, and `sends`."""
     memo = np.zeros((MEMO_SLOTS, TIME + 1))
     for number in range(layer_key.size):
         strategy = strategies[number]
         groups = data_groups(strategy, network)
-        own = parts[layer_key[number]]
+        own = keys.parts[layer_key[number]]
         price_shards(strategy.zero_stage, own, groups, settings, network, memo, shards[number])
+    for i in range(sends.size):
+        key, strategy = keys.of[sending_key[i]], sending[i]
+        groups = data_groups(strategy, network)
+        sends[i] = boundary_send(
+            key, strategy.pipeline_parallel, groups, settings, network, memo
+        ).time
 
 
 @jit
@@ -356,26 +372,6 @@ def steepest(forward, backward, batches, makespan):
         slowest = max(slowest, forward[stage] + backward[stage])
     grown = one_f_one_b_makespan(forward, backward, batches + 1) - makespan
     return slowest if abs(grown - slowest) <= SAME * makespan else np.nan
-
-
-@jit
-def boundary_sends(strategies, layer_key, keys, settings, network):
-    """Return what a send between stages takes, float64[strategies] [s].
-
-    Parameters
-    ----------
-    strategies, layer_key, keys, settings, network
-        As of `perfmodel.kernels.step.scheduled.shard_prices`.
-    """
-    memo = np.zeros((MEMO_SLOTS, TIME + 1))
-    sends = np.empty(layer_key.size)
-    for i in range(sends.size):
-        key, strategy = keys.of[layer_key[i]], strategies[i]
-        groups = data_groups(strategy, network)
-        sends[i] = boundary_send(
-            key, strategy.pipeline_parallel, groups, settings, network, memo
-        ).time
-    return sends
 
 
 def kept_bytes(order: Order, chunks: Chunks, parts: np.ndarray) -> np.ndarray:

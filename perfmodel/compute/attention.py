@@ -160,8 +160,8 @@ def attention_times(
             f"attention_times: head_dim_v[{row}] = {integers['head_dim_v'][row]} exceeds "
             f"head_dim_qk[{row}] = {integers['head_dim_qk'][row]}, which holds the values (latent)"
         )
-    with kernel_work(attentions=integers["batch"].size):
-        times = kernel.attention_times(
+    with kernel_work(attentions=integers["batch"].size) as run:
+        times = run(kernel.attention_times)(
             device,
             integers["batch"],
             integers["query_length"],

@@ -130,15 +130,15 @@ def collective_choices(
     _check_algorithms(codes, algorithms)
     chosen = algorithms >= 0
     named = chosen | (protocols >= 0)
-    with kernel_work(collectives=sizes.size + int(np.count_nonzero(named))):
+    with kernel_work(collectives=sizes.size + int(np.count_nonzero(named))) as run:
         network = plain(network_table(hardware))
         group = plain(sizes), plain(ranks), plain(steps), network
-        time, taken, used = kernels.collective_choices(plain(codes), *group)
+        time, taken, used = run(kernels.collective_choices)(plain(codes), *group)
         if not named.any():
             return CollectiveResult(time, taken, used)
         algorithms = np.where(chosen, algorithms, taken)[named].astype(np.int64)
         given = (codes[named], algorithms, protocols[named], sizes[named], ranks[named])
-        time[named], used[named] = kernels.algorithm_times(
+        time[named], used[named] = run(kernels.algorithm_times)(
             *map(plain, (*given, steps[named])), network
         )
     taken[named] = np.where(used[named] < 0, -1, algorithms)
@@ -190,8 +190,8 @@ def link_occupancies(
     )
     codes = np.full(chosen.shape, COLLECTIVES.index(kind))
     given = codes, chosen.astype(np.int64), sizes, ranks, steps, network_table(hardware)
-    with kernel_work(collectives=sizes.size):
-        return kernel.link_occupancies(*map(plain, given))
+    with kernel_work(collectives=sizes.size) as run:
+        return run(kernel.link_occupancies)(*map(plain, given))
 
 
 def members_per_domain(

@@ -81,8 +81,8 @@ def places_met(places: Column, top_k: int, experts: float, groups: float, chosen
     from perfmodel.kernels.collective import expert_exchange as kernel
     from perfmodel.kernels.work import kernel_work
 
-    with kernel_work(exchanges=places.size):
-        met: Column = kernel.distinct_place_counts(places, top_k, experts, groups, chosen)
+    with kernel_work(exchanges=places.size) as run:
+        met: Column = run(kernel.distinct_place_counts)(places, top_k, experts, groups, chosen)
     return met
 
 
@@ -175,8 +175,8 @@ def moe_exchange_times(
     constant = hardware.lookup("network")
     constants = {key: constant(key) for key in CONSTANTS}
     exchange = exchange_constants(constants, hardware, phase, mode)
-    with kernel_work(exchanges=tokens.size):
-        times: NDArray[np.float64] = kernel.moe_exchange_times(
+    with kernel_work(exchanges=tokens.size) as run:
+        times: NDArray[np.float64] = run(kernel.moe_exchange_times)(
             mode == "low_latency",
             tokens,
             width * (ELEMENT_BYTES[phase] if element_bytes is None else element_bytes),

@@ -380,8 +380,8 @@ def _evaluate(
     tiles, first, last = tile_candidates(
         moe_kernel(kernel), device.operand_bytes, np.full(wide.size, np.inf), groups
     )
-    with kernel_work(grouped_gemms=wide.size):
-        time, traffic, _, bound = grouped.grouped_gemm_times(
+    with kernel_work(grouped_gemms=wide.size) as run:
+        time, traffic, _, bound = run(grouped.grouped_gemm_times)(
             np.arange(wide.size), *loads[1:], np.ascontiguousarray(wide),
             np.ascontiguousarray(deep), np.full(wide.size, output_bytes), np.zeros(wide.size),
             device, tiles, first, last,

@@ -149,12 +149,12 @@ def moe_layer_times(
     wide_inner = case.inner * case.gates
     one_matrix = case.active * case.hidden * case.inner * device.weight_bytes
     left = element / case.gates if fused else np.full(case.rows.size, ACTIVATION_BYTES)
-    with kernel_work(grouped_gemms=2 * case.rows.size):
-        up = grouped.grouped_gemm_times(
+    with kernel_work(grouped_gemms=2 * case.rows.size) as run:
+        up = run(grouped.grouped_gemm_times)(
             load, *loads[1:], wide_inner, case.hidden, left, one_matrix,
             device, tiles, first, last,
         )  # fmt: skip
-        down = grouped.grouped_gemm_times(
+        down = run(grouped.grouped_gemm_times)(
             load, *loads[1:], case.hidden, case.inner,
             np.full(case.rows.size, ACTIVATION_BYTES), one_matrix * case.gates,
             device, tiles, first, last,

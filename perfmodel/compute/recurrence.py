@@ -182,8 +182,10 @@ def recurrence_times(
     columns = broadcast("recurrence_times", codes | sizes)
     kinds, phases = (columns.pop(name).astype(np.int64) for name in codes)
     _check_sizes(columns)
-    with kernel_work(recurrences=kinds.size):
-        time, traffic, bound = chains.recurrence_times(device, kinds, phases, *columns.values())
+    with kernel_work(recurrences=kinds.size) as run:
+        time, traffic, bound = run(chains.recurrence_times)(
+            device, kinds, phases, *columns.values()
+        )
     return RecurrenceTimes(time, _flops(kinds, phases, columns), traffic, bound)
 
 
@@ -309,9 +311,9 @@ def convolution_times(
         flops = flops + elements * 2.0 * sizes["kernel"]
     device = stream_device(hardware)._replace(bandwidth=_portable_bandwidth(hardware))
     none, once = np.zeros(flops.size), np.ones(flops.size)
-    with kernel_work(streams=flops.size):
+    with kernel_work(streams=flops.size) as run:
         columns = (*moved, flops, once, DEFAULT_CACHED * once, none, none, none)
-        return StreamTimes(*stream.stream_times(device, *columns))
+        return StreamTimes(*run(stream.stream_times)(device, *columns))
 
 
 def convolution_bytes(

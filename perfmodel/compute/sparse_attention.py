@@ -280,8 +280,8 @@ def sparse_attention_times(
         check_cache(hardware, kv_precision, ("sparse",))
     device = attention_device(hardware, precision, kv_precision=kv_precision, steady=steady)
     names = ("batch", "query_length", "heads", "key_value_heads", "head_dim_qk", "head_dim_v")
-    with kernel_work(sparse_attentions=shared.size):
-        times = kernel.sparse_attention_times(
+    with kernel_work(sparse_attentions=shared.size) as run:
+        times = run(kernel.sparse_attention_times)(
             device,
             *(columns[name].astype(np.int64) for name in names),
             keys.places.astype(np.int64),
@@ -452,8 +452,8 @@ def indexer_times(
 
     device = attention_device(hardware, precision, steady=steady)
     names = ("batch", "query_length", "key_length", "heads", "head_dim", "compression", "block")
-    with kernel_work(indexers=ratio.size):
-        time, flops, traffic, bound = kernel.indexer_times(
+    with kernel_work(indexers=ratio.size) as run:
+        time, flops, traffic, bound = run(kernel.indexer_times)(
             device,
             *(columns[name].astype(np.int64) for name in names),
             chosen.places.astype(np.int64),

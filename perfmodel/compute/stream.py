@@ -333,8 +333,8 @@ def stream_times(
     for name, column in columns.items():
         _check(name, column)
     device = stream_device(hardware)
-    with kernel_work(streams=columns["flops"].size):
-        return StreamTimes(*kernel.stream_times(device, *columns.values()))
+    with kernel_work(streams=columns["flops"].size) as run:
+        return StreamTimes(*run(kernel.stream_times)(device, *columns.values()))
 
 
 def work_times(

@@ -211,16 +211,17 @@ def prices_of(
     work: Workload, keys: KeyTables, settings: np.record, network: Network, chosen: Integers
 ) -> Prices:
     """Return the `Prices` of some families of a workload."""
-    from perfmodel.kernels.plain import plain
     from perfmodel.kernels.work import kernel_work
 
     strategies = work.strategies.take(chosen)
     layer_key = work.stage_layer_key[strategies["stage_key"]]
     asked = strategies, layer_key, keys, settings, network
     with kernel_work(strategies=chosen.size):
-        from perfmodel.kernels.step.scheduled import boundary_sends, shard_prices
+        from perfmodel.kernels.step.scheduled import send_and_shard_prices
 
-        return Prices(layer_key, boundary_sends(*map(plain, asked)), shard_prices(*asked))
+        sends = np.empty(chosen.size)
+        shards = send_and_shard_prices(*asked, sends)
+        return Prices(layer_key, sends, shards)
 
 
 class Problem(NamedTuple):

@@ -101,47 +101,76 @@ def format_pieces(pieces: Sequence[TracePiece], following: Integers) -> Iterator
     text : bytes
         Whole lines, to be put behind those of the core so far.
     """
-    from perfmodel.kernels.wafer.trace_lines import format_lines
+    from perfmodel.kernels._jit import compiling
     from perfmodel.kernels.work import kernel_work
 
     instructions, numbers, comment_of = _together(pieces)
-    lines, arguments, destinations = instructions
+    lines, arguments, _ = instructions
     if not len(lines):
         return
     if arguments.min() < 0:
         raise DataError("instructions: a bank, a size or a side is negative")
-    comments, comment_ends = _texts([piece.comment for piece in pieces])
+    comments = [piece.comment for piece in pieces]
     cores = lines[:, CORE]
     order = np.argsort(cores, kind="stable")
     counts = np.bincount(cores, minlength=len(following))
     starts = np.cumsum(counts) - counts
-    sorted_cores = cores[order]
-    identifiers = np.arange(len(order)) - starts[sorted_cores] + following[sorted_cores]
+    firsts = following.copy()
     following += counts
+    with kernel_work(trace_lines=len(order)):
+        if not compiling():
+            from perfmodel.kernels.wafer.lines_at_once import format_cores
+
+            some = np.flatnonzero(counts)
+            parts = np.split(order, starts[some[1:]])
+            tiles = zip(map(comments.__getitem__, comment_of), numbers.tolist(), strict=True)
+            texts = format_cores(parts, firsts[some].tolist(), instructions, OPCODES, tiles)
+            yield from zip(some.tolist(), texts, strict=True)
+            return
+    sorted_cores = cores[order]
+    identifiers = np.arange(len(order)) + (firsts - starts)[sorted_cores]
+    yield from _compiled_parts(
+        sorted_cores, order, identifiers, instructions, comments, comment_of, numbers
+    )
+
+
+def _compiled_parts(
+    cores: Integers,
+    order: Integers,
+    identifiers: Integers,
+    instructions: Instructions,
+    comment_texts: Sequence[str],
+    comment_of: Integers,
+    numbers: Integers,
+) -> Iterator[tuple[int, bytes]]:
+    """Yield what `format_pieces` does, by the compiled kernel."""
+    from perfmodel.kernels.wafer.trace_lines import format_lines
+
+    lines, arguments, destinations = instructions
+    comments, comment_ends = _texts(comment_texts)
     names, name_ends = _texts(OPCODES)
     text = np.empty(_room(lines, arguments, numbers, comment_ends), np.uint8)
     ends = np.zeros(len(order), np.int64)
     first = 0
     while first < len(order):
-        with kernel_work(trace_lines=len(order) - first):
-            until = format_lines(
-                order,
-                first,
-                lines,
-                arguments,
-                destinations,
-                identifiers,
-                names,
-                name_ends,
-                comments,
-                comment_ends,
-                comment_of,
-                numbers,
-                text,
-                ends,
-            )
+        until = format_lines(
+            order,
+            first,
+            lines,
+            arguments,
+            destinations,
+            identifiers,
+            names,
+            name_ends,
+            comments,
+            comment_ends,
+            comment_of,
+            numbers,
+            text,
+            ends,
+        )
         begin = 0
-        part = sorted_cores[first:until]
+        part = cores[first:until]
         last_lines = np.flatnonzero(np.append(part[1:] != part[:-1], True))
         for at in last_lines.tolist():
             end = int(ends[first + at])

@@ -84,20 +84,22 @@ import perfmodel.kernels
 from perfmodel import load_hardware, stream_times
 from perfmodel.kernels import _jit
 
-def times():
-    return stream_times(load_hardware("dgx-h100"), 1e6, 1e6).time.tobytes()
+def times(count):
+    return stream_times(load_hardware("dgx-h100"), [1e6] * count, 1e6).time.tolist()
 
-before = times()
+(before,) = times(1)
 assert not _jit.compiling()
 _jit.compile_kernels()  # some modules are imported already, others below
-assert times() == before
+from perfmodel.kernels import stream
+assert times(1) == [before]
+assert not stream.stream_times.signatures, "compiled for one operation"
+assert set(times(300_000)) == {before}
 plain = []
 for item in pkgutil.walk_packages(perfmodel.kernels.__path__, "perfmodel.kernels."):
     for name, value in vars(importlib.import_module(item.name)).items():
         if id(value) in _jit._plain:
             plain.append(f"{item.name}.{name}")
 assert not plain, plain
-from perfmodel.kernels import stream
 assert len(stream.stream_times.signatures) == 1, "it was not called"
 """
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from perfmodel.kernels import _jit, work
+from perfmodel.kernels.uncompiled import uncompiled
 from perfmodel.kernels.work import KINDS, Kind, choice, choice_so_far, expect, kernel_work
 
 
@@ -26,6 +27,8 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[work.Choice]:
     monkeypatch.setattr(work, "_spent", 0.0)
     monkeypatch.setattr(work, "_settled", None)
     monkeypatch.setattr(work, "_inside", 0)
+    monkeypatch.setattr(work, "_ready", set())
+    monkeypatch.setattr(work, "_apart", {})
     monkeypatch.setattr(work, "mode", lambda: "auto")
     monkeypatch.setattr(work, "cache_folder", lambda: str(tmp_path))
     monkeypatch.setattr(work, "compiling", lambda: bool(compiled))
@@ -33,6 +36,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[work.Choice]:
     monkeypatch.setattr(work, "listener", heard.append)
     monkeypatch.setattr(work, "IMPORT", 1.0)
     kinds = {"gemms": Kind(1e-3, 10.0, 1.0, "g.g"), "streams": Kind(1e-3, 5.0, 1.0, "s.s")}
+    kinds["attentions"] = Kind(1e-3, 5.0, 1.0, "a.a", apart=True)
     monkeypatch.setattr(work, "KINDS", kinds)
     return heard
 
@@ -104,6 +108,46 @@ def test_what_lies_ahead_counts_once(fresh, monkeypatch):
     assert not work.compiling()
     expect(gemms=8000)
     assert work.compiling()
+
+
+def runs_plain(monkeypatch: pytest.MonkeyPatch, seconds: float, **amounts: float) -> bool:
+    """Do some work where kernels are compiled; tell whether it runs uncompiled."""
+    times = iter([0.0, seconds])
+    monkeypatch.setattr(work, "_clock", lambda: next(times))
+    with kernel_work(**amounts) as run:
+        return run is uncompiled
+
+
+def test_small_work_apart_stays_plain_beside_compiled_kernels(fresh, monkeypatch):
+    with kernel_work(gemms=11_001) as run:
+        assert run(abs) is abs
+    assert runs_plain(monkeypatch, 3.0, attentions=3000)
+    assert runs_plain(monkeypatch, 0.5, attentions=2000)  # quicker than it was thought
+    assert not runs_plain(monkeypatch, 0.0, attentions=2000)
+    assert not runs_plain(monkeypatch, 0.0, attentions=1)
+    assert not runs_plain(monkeypatch, 0.0, attentions=1, streams=1)
+
+
+def test_compiled_kernels_in_the_cache_are_loaded_apart_sooner(fresh, monkeypatch, tmp_path):
+    with kernel_work(gemms=11_001):
+        pass
+    (tmp_path / "a.a-1.py311.nbi").touch()
+    assert runs_plain(monkeypatch, 0.9, attentions=900)
+    assert not runs_plain(monkeypatch, 0.0, attentions=101)
+
+
+def test_small_work_apart_takes_no_time_to_compile(fresh):
+    assert choice({"gemms": 12_000, "attentions": 100}).compiled
+    assert not choice({"gemms": 12_000, "streams": 100}).compiled
+
+
+def test_within_plain_work_all_is_plain(fresh):
+    with kernel_work(gemms=11_001):
+        pass
+    with kernel_work(attentions=1), kernel_work(gemms=11_001) as run:
+        assert run is uncompiled
+        assert _jit.is_plain_here()
+    assert not _jit.is_plain_here()
 
 
 @pytest.mark.parametrize(("mode", "compiled"), [("always", True), ("never", False)])

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.base.columns import Integers
-from perfmodel.kernels.work import kernel_work
 from perfmodel.wafer.system import WaferSystem, core_places, mesh_sides
 
 # Instructions of cores as columns: what the text of traces and the columnar file are made of.
@@ -221,22 +220,52 @@ def bytes_times_links(instructions: Instructions, system: WaferSystem) -> int:
     """
     lines, arguments, destinations = instructions
     opcode, core, first = lines[:, OPCODE], lines[:, CORE], arguments[:, 0]
-    flows = []
+    columns = mesh_sides(system)[1]
+    places = core_places(system)
+    total = 0
     for code, target, at in ((READ, core, 1), (WRITE, core, 1), (COPY, arguments[:, 1], 2)):
         some = (opcode == code) & (first != target)
-        alone = np.full(np.count_nonzero(some), -1)
-        flows.append((first[some], target[some], arguments[some, at], alone))
-    cast = np.flatnonzero(opcode == MULTICAST)
-    counts = arguments[cast, 3]
-    tree = np.repeat(np.arange(cast.size), counts)
+        links = route_links(columns, places[first[some]], places[target[some]])
+        total += int((arguments[some, at] * links).sum())
+    source, size, begin, counts = arguments[opcode == MULTICAST].T
+    tree = np.repeat(np.arange(source.size), counts)
     within = np.arange(tree.size) - np.repeat(np.cumsum(counts) - counts, counts)
-    sent = arguments[cast][tree]
-    flows.append((sent[:, 0], destinations[sent[:, 2] + within], sent[:, 1], tree))
-    source, to, size, trees = (np.concatenate(parts) for parts in zip(*flows, strict=True))
-    places = core_places(system)
-    with kernel_work(mesh_flows=source.size):
-        from perfmodel.kernels.wafer.routes import flow_loads
+    to = places[destinations[begin[tree] + within]]
+    return total + int((size * tree_links(columns, places[source], to, tree)).sum())
 
-        sides = mesh_sides(system)
-        found = flow_loads(*sides, places[source], places[to], size.astype(float), trees)
-    return int(found[2])
+
+def route_links(columns: int, source: Integers, target: Integers) -> Integers:
+    """Return the links of routes between places of a mesh of so many columns."""
+    (row, column), (to_row, to_column) = np.divmod(source, columns), np.divmod(target, columns)
+    return abs(to_row - row) + abs(to_column - column)
+
+
+def tree_links(columns: int, source: Integers, targets: Integers, tree: Integers) -> Integers:
+    """Return the links of multicasts, each once: along the source's row first, then along columns.
+
+    Parameters
+    ----------
+    columns : int
+        Of the mesh.
+    source : array of int, shape (trees,)
+        Place that each multicast leaves.
+    targets, tree : array of int, shape (targets,)
+        Places, and the multicast that each belongs to.
+    """
+    row, column = np.divmod(source, columns)
+    to_row, to_column = np.divmod(targets, columns)
+    branch, first, at = np.unique(
+        tree * columns + to_column, return_index=True, return_inverse=True
+    )
+    found = _reach(tree, to_column - column[tree], source.size)
+    down = _reach(at, to_row - row[tree], branch.size)
+    np.add.at(found, tree[first], down)
+    return found
+
+
+def _reach(groups: Integers, steps: Integers, count: int) -> Integers:
+    """Return how far the steps of each group reach, both ways together."""
+    far = np.zeros((2, count), np.int64)
+    np.maximum.at(far[0], groups, steps)
+    np.maximum.at(far[1], groups, -steps)
+    return far[0] + far[1]

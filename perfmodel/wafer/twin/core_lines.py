@@ -211,7 +211,7 @@ def products(
     kinds = np.count_nonzero(sides[:, ::3], axis=1)
     count = int(reads.starts[-1] + writes.starts[-1] + (kinds * repeats).sum())
     made = _empty(count)
-    with kernel_work(trace_lines=count):
+    with kernel_work(instructions=count):
         product_lines(*reads, *writes, cores, repeats, sides, made.lines, made.arguments)
     return Piece(made, comment, numbers)
 
@@ -236,7 +236,7 @@ def reductions(
     made = _empty(int(reads.starts[-1] + writes.starts[-1] + adds))
     padded = np.zeros((len(sides), MOST_ARGUMENTS), np.int64)
     padded[:, : sides.shape[1]] = sides
-    with kernel_work(trace_lines=len(made.lines)):
+    with kernel_work(instructions=len(made.lines)):
         reduction_lines(parts, *reads, *writes, cores, padded, made.lines, made.arguments)
     return Piece(made, comment, numbers)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from perfmodel.kernels.wafer.routes import flow_loads
 from perfmodel.wafer.cores import instructions as columns
 from perfmodel.wafer.cores.instructions import (
     ADD,
@@ -15,6 +16,8 @@ from perfmodel.wafer.cores.instructions import (
     core_totals,
     joined,
     multicasts,
+    route_links,
+    tree_links,
 )
 from perfmodel.wafer.system import WaferSystem
 
@@ -74,3 +77,19 @@ def test_totals_and_links() -> None:
     assert (totals.macs, totals.busiest_macs, totals.cores) == (2 * 12 + 5 * 12, 60, 2)
     # A read over two columns; a copy across the wafer; a tree of three columns and one row more.
     assert bytes_times_links(made, SYSTEM) == 2 * 100 + 10 * 8 + 8 * 4
+
+
+def test_links_are_those_that_routes_load() -> None:
+    random = np.random.default_rng(3)
+    for _ in range(40):
+        rows, across, count = random.integers(1, 7, 3)
+        counts = random.integers(1, 6, count)
+        tree = np.repeat(np.arange(count), counts)
+        source = random.integers(0, rows * across, count)
+        targets = random.integers(0, rows * across, tree.size)
+        size = random.integers(1, 9, count)
+        flows = rows, across, source[tree], targets, size[tree].astype(float)
+        links = tree_links(across, source, targets, tree)
+        assert flow_loads(*flows, tree)[2] == (size * links).sum()
+        alone = route_links(across, source[tree], targets)
+        assert flow_loads(*flows, np.full_like(tree, -1))[2] == (size[tree] * alone).sum()
