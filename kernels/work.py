@@ -161,9 +161,10 @@ def kernel_work(**amounts: float) -> Iterator[Run]:
     if small:
         with plainly(), np.errstate(all="ignore"):
             yield uncompiled
+        took = _clock() - began
         with _lock:
             for kind in amounts:
-                _apart[kind] = _apart.get(kind, 0.0) + _clock() - began
+                _apart[kind] = _apart.get(kind, 0.0) + took
         return
     try:
         with np.errstate(all="ignore"):
