@@ -175,11 +175,9 @@ def recognise(text: str) -> str:
     return ""
 
 
-def read_launch(
-    path: str | os.PathLike[str], name: str = "", devices: int = 0
-) -> tuple[str, Launch]:
+def read_launch(path: str | os.PathLike[str], devices: int = 0) -> tuple[str, Launch]:
     """Read a launch file: see `parse_launch`."""
-    return parse_launch(read_text(path, "a launch file", LARGEST), str(path), name, devices)
+    return parse_launch(read_text(path, "a launch file", LARGEST), str(path), "", devices)
 
 
 def chosen_by(pick: int, source: str, by: str, where: str | None) -> str:
