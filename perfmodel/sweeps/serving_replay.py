@@ -185,5 +185,6 @@ def _with_results(table: Table, values: np.ndarray, status: np.ndarray) -> Table
     new["status"] = Column(DIMS, status, table["status"].attrs)
     fits = (status != CACHE_BELOW_ONE_REQUEST) & np.isfinite(values[0])
     new["fits"] = Column(DIMS, fits, table["fits"].attrs)
+    new["tight"] = Column(DIMS, fits & table["tight"].values, table["tight"].attrs)
     attributes: dict[str, Any] = {**table.attrs, "method": "replay"}
     return Table(new, table.coords, attributes, table.sizes)
