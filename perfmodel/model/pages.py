@@ -16,11 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.base.errors import ModelError
-from perfmodel.base.files import read_toml
+from perfmodel.base.files import read_toml, shortened
 from perfmodel.base.units import format_si
 from perfmodel.model.attention import AttentionSpec, CompressionSpec, IndexerSpec
 from perfmodel.model.config_keys import ConfigKeys
-from perfmodel.model.formula import Absent, compile_formula, names_of, per_layer_names_of
+from perfmodel.model.formula import (
+    MOST_OPERATIONS,
+    Absent,
+    compile_formula,
+    names_of,
+    per_layer_names_of,
+)
 from perfmodel.model.layers import LayerSpec, Mixer, MlpSpec
 from perfmodel.model.pieces import LAYER_LIMIT, SIZE_LIMIT, Piece, Pieces, check_choice, check_size
 from perfmodel.model.recurrence import RecurrenceSpec, ShortConvolutionSpec
@@ -116,6 +122,8 @@ class PageNames:
         """Number of the present layer, ``i`` of the formulas."""
         self.layers = 0
         """How many there are."""
+        self._left = MOST_OPERATIONS
+        self._open: list[str] = []
         self._keys = keys
         self._known: dict[tuple[str, int], Any] = {}
         self._moves: dict[str, bool] = {}
@@ -134,7 +142,14 @@ class PageNames:
         if name in self.let:
             slot = (name, self.layer if self._moving(name) else -1)
             if slot not in self._known:
-                self._known[slot] = self.evaluate(self.let[name])
+                if name in self._open:
+                    chain = " -> ".join([*self._open[self._open.index(name) :], name])
+                    raise ModelError(f"page: let.{name} needs itself: {shortened(chain)}")
+                self._open.append(name)
+                try:
+                    self._known[slot] = self.evaluate(self.let[name])
+                finally:
+                    self._open.pop()
             return self._known[slot]
         return self._keys.value(name)
 
@@ -154,10 +169,19 @@ class PageNames:
             )
         return found[index]
 
+    def spend(self, operations: int) -> None:
+        """Count operations of formulas, which have a budget for the whole model."""
+        self._left -= operations
+        if self._left < 0:
+            raise ModelError(
+                f"page: its formulas take more than {MOST_OPERATIONS:,} operations for this model"
+            )
+
     def _moving(self, name: str) -> bool:
         """Whether what a name stands for differs from layer to layer."""
         if name not in self._moves:
             stands_for = self.let.get(name)
+            self._moves[name] = False  # while it is asked, in a circle
             self._moves[name] = name == "i" or (is_formula(stands_for) and self.moves(stands_for))
         return self._moves[name]
 
@@ -178,7 +202,10 @@ class PageNames:
             return compile_formula(value[1:])(self)
         except (TypeError, ValueError, ArithmeticError) as error:
             names = ", ".join(repr(name) for name in names_of(value[1:]))
-            raise ModelError(f"keys {names}: do not fit together ({error})") from None
+            where = f"keys {names}" if names else f"formula {shortened(value[1:])!r}"
+            raise ModelError(f"{where}: do not fit together ({error})") from None
+        except RecursionError:
+            raise ModelError("page: names stand for names for names, too many of them") from None
 
 
 PARTS = {
@@ -419,14 +446,15 @@ def _in_keys_of_the_file(message: str, table: Page, let: Page) -> str:
     """Replace quoted names of fields by the keys that their formulas begin with."""
 
     def key(match: re.Match[str]) -> str:
-        value = table.get(match[1])
+        value, seen = table.get(match[1]), set[str]()
         while is_formula(value):
-            names = names_of(str(value)[1:])
-            if not names:
+            name = next(iter(names_of(str(value)[1:])), "")
+            if name not in let:
+                return f"'{name}'" if name else match[0]
+            if name in seen:
                 break
-            if names[0] not in let:
-                return f"'{names[0]}'"
-            value = let[names[0]]
+            seen.add(name)
+            value = let[name]
         return match[0]
 
     return re.sub(r"'(\w+)'", key, message)
