@@ -161,9 +161,10 @@ def kernel_work(**amounts: float) -> Iterator[Run]:
     if small:
         with plainly(), np.errstate(all="ignore"):
             yield uncompiled
+        took = _clock() - began
         with _lock:
             for kind in amounts:
-                _apart[kind] = _apart.get(kind, 0.0) + _clock() - began
+                _apart[kind] = _apart.get(kind, 0.0) + took
         return
     try:
         with np.errstate(all="ignore"):
@@ -237,7 +238,8 @@ def choice(ahead: Mapping[str, float]) -> Choice:
     kinds = [KINDS[name] for name in sorted(names)]
     if mode() == "always":
         return Choice(True, not _missing(kinds), "PERFMODEL_JIT=always")
-    plain = _spent + _seconds(ahead) * (_spent + TRUST) / (_estimated + TRUST)
+    doubt = (_spent + TRUST) / (_estimated + TRUST)
+    plain = _spent + _seconds(ahead) * doubt
     load = IMPORT + sum(kind.load for kind in kinds)
     small = f"about {plain:.2g} s of work"
     if plain <= load:
@@ -247,7 +249,7 @@ def choice(ahead: Mapping[str, float]) -> Choice:
     ready = load
     for name, kind in zip(sorted(names), kinds, strict=True):
         if kind in missing:
-            apart = (_done.get(name, 0.0) + ahead.get(name, 0.0)) * kind.plain
+            apart = (_done.get(name, 0.0) + ahead.get(name, 0.0)) * kind.plain * doubt
             ready += min(kind.compile, apart if kind.apart else math.inf) - kind.load
     what = "compiling" if missing else "loading"
     reason = f"{small} uncompiled, while {what} them takes {ready:.2g} s"

@@ -1,9 +1,13 @@
-"""How cost grows: of sweeps with strategies, devices, rows of hardware and layers, and of traces.
+"""How cost grows: of sweeps with strategies, devices, rows and layers, of traces and of replays.
 
 Each line is a process of its own, after one that fills the cache of kernels: CPU seconds from the
 call of the sweep on, and the most memory that the process ever took. Of traces, CPU seconds of two
 whole commands: one that writes a step of Llama 3.1 70B rank by rank, layer by layer, and one that
-runs it.
+runs it. Of replays, those of requests of 64 clients, each of whom waits for an answer.
+
+Behind each subject stand exponents: how CPU time, but for that of the first line, grows from the
+last line but one to the last, with what grows and with the pieces that this makes: results, nodes,
+requests; and with layers, as pipelines get longer, passes that run one by one. 1 is linear.
 
     python benchmarks/speed/growth.py [--only SUBJECT] [--json]
 """
@@ -12,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import resource
 import subprocess
@@ -34,6 +39,8 @@ DEVICES = (64, 1024, 16384, 262144)
 ROWS = (1, 4, 16, 64)
 LAYERS = (16, 64, 256, 1024)
 RANKS = (64, 1024, 16384)
+REQUESTS = (1_000, 10_000, 100_000, 1_000_000)
+CLIENTS = 64
 SUBJECTS: dict[str, int] = {
     "strategies, best kept": len(GROWTH),
     "strategies, all kept": len(GROWTH) - 1,
@@ -41,20 +48,25 @@ SUBJECTS: dict[str, int] = {
     "rows of hardware": len(ROWS),
     "layers": len(LAYERS),
     "ranks of a trace": len(RANKS),
+    "requests of a replay": len(REQUESTS),
 }
+SWEPT = tuple(SUBJECTS)[:-2]
 
 
 def line(subject: str, number: int) -> dict[str, Any]:
     """Run one line; return what was counted and what it took."""
     if subject == "ranks of a trace":
         return trace_line(RANKS[number])
+    if subject == "requests of a replay":
+        return replay_line(REQUESTS[number])
+    passes = counted_passes()
     run([BATCH], THREADS, "float64", tensor_parallel=[8], virtual_pipeline=[1])  # imports
     if subject.startswith("strategies"):
         batches, axes = GROWTH[number]
         listed = [BATCH * (i + 1) for i in range(batches)]
         keep = "best" if "best" in subject else "all"
         count, _, seconds = run(listed, THREADS, "float32", keep, **axes)
-        value, pairs = count, count
+        value = pairs = count
     else:
         model, rows = load_model("llama-3.1-70b"), [load_hardware("dgx-h100")]
         devices, value = 1024, 1
@@ -81,7 +93,39 @@ def line(subject: str, number: int) -> dict[str, Any]:
         )
         sweep(model, grid, rows, dtype=np.float32, threads=THREADS)
         seconds, pairs = cpu_seconds() - before, len(grid) * len(rows)
-    return measured(subject, value, pairs, seconds, resource.RUSAGE_SELF)
+    found = measured(subject, value, pairs, seconds, resource.RUSAGE_SELF)
+    return {**found, "pieces": pairs + sum(passes)}
+
+
+def counted_passes() -> list[int]:
+    """Return a list into which passes go that are put in order from now on."""
+    from perfmodel.strategy import pipelines
+
+    usual, passes = pipelines.linked_pipeline, []
+
+    def linked(order: Any) -> Any:
+        passes.append(order.kind.size)
+        return usual(order)
+
+    pipelines.linked_pipeline = linked
+    return passes
+
+
+def replay_line(requests: int) -> dict[str, Any]:
+    """Replay so many requests, of clients who wait for each answer."""
+    from serving import ready
+
+    from perfmodel.serving.replay import replay_trace
+    from perfmodel.serving.requests import RequestTrace
+
+    tables, deployments = ready(tensor_parallel=4)
+    random = np.random.default_rng(0)
+    lengths = random.integers(256, 4097, requests), random.integers(64, 513, requests)
+    trace = RequestTrace(np.zeros(requests), *lengths)
+    before = cpu_seconds()
+    replay_trace(tables, deployments, trace, concurrency=CLIENTS)
+    seconds = cpu_seconds() - before
+    return measured("requests of a replay", requests, requests, seconds, resource.RUSAGE_SELF)
 
 
 def trace_line(ranks: int) -> dict[str, Any]:
@@ -112,10 +156,31 @@ def measured(subject: str, value: int, count: int, seconds: float, who: int) -> 
         "subject": subject,
         "value": value,
         "count": count,
+        "pieces": count,
         "cpu_seconds": seconds,
         "rate_per_core": count / seconds,
         "peak_memory_bytes": resource.getrusage(who).ru_maxrss * 1024,
     }
+
+
+def exponent(lines: list[dict[str, Any]], name: str) -> float | None:
+    """Return how CPU time grows with a number; None where either does not.
+
+    What the first line took is a fixed part of all.
+    """
+    fixed = lines[0]["cpu_seconds"]
+    (less, early), (more, late) = ((it[name], it["cpu_seconds"] - fixed) for it in lines[-2:])
+    if more <= less or late <= 0.0 or early <= 0.0:
+        return None
+    return math.log(late / early) / math.log(more / less)
+
+
+def exponents(lines: list[dict[str, Any]]) -> str:
+    """Return the line of the table behind a subject."""
+    found = [exponent(lines, name) for name in ("value", "pieces")]
+    value, pieces = ("–" if it is None else f"{it:.2f}" for it in found)
+    grown = f"{lines[-2]['pieces']:,} to {lines[-1]['pieces']:,}"
+    return f"| – exponents | {value} | {pieces}: {grown} | | | |"
 
 
 def main() -> None:
@@ -130,9 +195,10 @@ def main() -> None:
         return
     found = []
     this = [sys.executable, __file__, "--line"]
-    if arguments.only in (None, "ranks of a trace"):
-        subprocess.check_output([*this, "ranks of a trace", "1"])  # fills the cache
-    for keep in () if arguments.only == "ranks of a trace" else ("best", "all"):
+    for subject in tuple(SUBJECTS)[len(SWEPT) :]:
+        if arguments.only in (None, subject):
+            subprocess.check_output([*this, subject, "1"])  # fills the cache
+    for keep in ("best", "all") if arguments.only in (None, *SWEPT) else ():
         warmed(argparse.Namespace(dtype="float32", keep=keep))
     if not arguments.json:
         print("| what grows | to | results | CPU [s] | a second and core | memory [MB] |")
@@ -148,6 +214,8 @@ def main() -> None:
                         f"| {one['cpu_seconds']:.2f} | {one['rate_per_core']:,.0f} "
                         f"| {one['peak_memory_bytes'] / 1e6:,.0f} |"
                     )
+            if not arguments.json:
+                print(exponents(found[-count:]))
     if arguments.json:
         last = found[-1]
         print(

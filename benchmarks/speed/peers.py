@@ -186,8 +186,9 @@ def training_work(given: dict[str, Any]) -> Work:
     def projected() -> dict[str, Any]:
         axes, batches = AXES, BATCHES[: given["batches"]]
         if given.get("full"):
-            sys.path.insert(0, str(Path(__file__).resolve().parent))
-            axes, batches = __import__("sweep").AXES, BATCHES[:24]
+            from sweep import AXES as full_grid
+
+            axes, batches = full_grid, BATCHES[:24]
         model, hardware = "gpt3-175b", "dgx-h100"
         sizes: dict[str, Any] = {"sequence_length": SEQUENCE, "global_batch_size": batches}
         grid = strategy_grid(model, DEVICES, **sizes, **axes)

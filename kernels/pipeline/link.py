@@ -157,7 +157,7 @@ def _done_by(order: Order) -> np.ndarray:
     kind = order.kind[known]
     cell = (order.stage[known] * batches + order.micro_batch[known]) * WORKS
     flat, weights = found.reshape(-1), np.flatnonzero((kind == BACKWARD) | (kind == WEIGHT))
-    flat[cell + _FIRST_WORK[kind]] = known
+    flat[cell + _FIRST_WORK[kind]] = known  # whole backward passes do the weights as well:
     flat[cell[weights] + _LAST_WORK[BACKWARD]] = known[weights]
     return found
 

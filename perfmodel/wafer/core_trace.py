@@ -117,16 +117,18 @@ def format_pieces(pieces: Sequence[TracePiece], following: Integers) -> Iterator
     starts = np.cumsum(counts) - counts
     firsts = following.copy()
     following += counts
+    texts: list[bytes] | None = None
+    some = np.flatnonzero(counts)
     with kernel_work(trace_lines=len(order)):
         if not compiling():
             from perfmodel.kernels.wafer.lines_at_once import format_cores
 
-            some = np.flatnonzero(counts)
             parts = np.split(order, starts[some[1:]])
             tiles = zip(map(comments.__getitem__, comment_of), numbers.tolist(), strict=True)
-            texts = format_cores(parts, firsts[some].tolist(), instructions, OPCODES, tiles)
-            yield from zip(some.tolist(), texts, strict=True)
-            return
+            texts = list(format_cores(parts, firsts[some].tolist(), instructions, OPCODES, tiles))
+    if texts is not None:  # handed out when the work is over: who takes them does other work
+        yield from zip(some.tolist(), texts, strict=True)
+        return
     sorted_cores = cores[order]
     identifiers = np.arange(len(order)) + (firsts - starts)[sorted_cores]
     yield from _compiled_parts(

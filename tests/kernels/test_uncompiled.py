@@ -14,7 +14,7 @@ from perfmodel.kernels.uncompiled import uncompiled
 TWICE = """
 import numpy as np
 from perfmodel import attention_times, collective_times, load_hardware
-from perfmodel.kernels import _jit, work
+from perfmodel.kernels import _jit
 
 hardware = load_hardware("dgx-h100")
 sizes = 2.0 ** np.arange(10, 34)

@@ -141,6 +141,13 @@ def test_small_work_apart_takes_no_time_to_compile(fresh):
     assert not choice({"gemms": 12_000, "streams": 100}).compiled
 
 
+def test_work_apart_alone_is_not_compiled_for_before_it_pays(fresh, monkeypatch):
+    """Also where all took longer than it should."""
+    do(monkeypatch, seconds=4.0, attentions=1000)
+    assert not choice({"attentions": 100}).compiled
+    assert choice({"attentions": 1000}).compiled
+
+
 def test_within_plain_work_all_is_plain(fresh):
     with kernel_work(gemms=11_001):
         pass

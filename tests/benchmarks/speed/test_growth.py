@@ -32,3 +32,25 @@ def test_a_line_of_ranks_writes_and_runs_their_traces(growth):
     assert found["value"] == 32
     assert found["count"] > 32 * 100  # nodes: several of each of 20 layers
     assert found["cpu_seconds"] > 0.0
+
+
+def test_a_line_of_requests_replays_them(growth):
+    found = growth.replay_line(100)
+    assert (found["value"], found["count"], found["pieces"]) == (100, 100, 100)
+    assert found["cpu_seconds"] > 0.0
+
+
+def test_passes_that_run_one_by_one_are_counted(growth, monkeypatch):
+    from perfmodel.strategy import pipelines
+
+    monkeypatch.setattr(pipelines, "linked_pipeline", pipelines.linked_pipeline)  # put back after
+    passes = growth.counted_passes()
+    pipelines._pipeline.__wrapped__("1f1b", 2, 1, 4, 4)
+    assert passes == [2 * 2 * 4]
+
+
+def test_an_exponent_leaves_the_fixed_part_out(growth):
+    lines = [{"value": n, "pieces": 7, "cpu_seconds": 3.0 + n * n} for n in (0, 10, 100)]
+    assert growth.exponent(lines, "value") == pytest.approx(2.0)
+    assert growth.exponent(lines, "pieces") is None
+    assert growth.exponents(lines) == "| – exponents | 2.00 | –: 7 to 7 | | | |"
