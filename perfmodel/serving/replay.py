@@ -47,6 +47,11 @@ class Replay:
     passes: tuple[Floats, ...] = ()
 
 
+def requests_work(requests: float, closed: bool) -> dict[str, float]:
+    """Return what replaying some requests is to `perfmodel.kernels.work`, by who sends them."""
+    return {"client_requests" if closed else "served_requests": float(requests)}
+
+
 def replay_trace(
     tables: PassTables,
     deployments: Deployments,
@@ -109,7 +114,7 @@ def replay_trace(
         )
     if lacking := lacks_room(deployments, d, trace):
         raise DataError(lacking)
-    with kernel_work(served_requests=len(trace)):
+    with kernel_work(**requests_work(len(trace), concurrency is not None)):
         columns = np.empty((replay.COLUMNS, len(trace)))
         values = np.empty(len(ROWS))
         deployed = *map(plain, (tables, deployments)), d

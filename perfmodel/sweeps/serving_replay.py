@@ -20,7 +20,7 @@ from perfmodel.serving.grid import (
     LoadGrid,
 )
 from perfmodel.serving.project import prepare
-from perfmodel.serving.replay import lacks_room, replay_trace
+from perfmodel.serving.replay import lacks_room, replay_trace, requests_work
 from perfmodel.serving.requests import RequestTrace
 from perfmodel.sweeps.serving import DIMS, Block, ServedGrid, serve_table
 from perfmodel.sweeps.sweep import hardware_rows
@@ -168,7 +168,7 @@ class _Replay:
 
         served, trace = self.served, self.trace
         points = len(served.grid) * len(served.rows) * len(served.loads)
-        work = {"served_requests": float(points * len(trace))}
+        work = requests_work(points * len(trace), bool(self.concurrency))
         expect(**work)
         few = RequestTrace(
             trace.arrival[:TRIED], trace.input_length[:TRIED], trace.output_length[:TRIED]

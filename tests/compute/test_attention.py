@@ -19,6 +19,7 @@ from perfmodel.compute.attention import (
 from perfmodel.hwprofiles import list_hardware, load_hardware
 from perfmodel.kernels.attention.tiles import visited_tiles
 from perfmodel.measured.kinds.attention import unmasked_pairs
+from tests.amount import cases
 
 # profile, batch, queries and keys, heads, key-value heads, d_qk, d_v, backward, seconds, tolerance
 LARGE_CALLS = [
@@ -335,7 +336,7 @@ def test_a_steady_load_is_never_faster():
     st.integers(0, 60),
     st.sampled_from([0, 1, 5, 33, 200]),
 )
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=cases(200), deadline=None, derandomize=True)
 def test_unmasked_pairs_of_causal_masks_are_exact(queries, cached, window):
     keys = queries + cached
     assert unmasked_pairs(queries, keys, True, window) == visited_tiles(

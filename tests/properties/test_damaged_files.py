@@ -35,6 +35,7 @@ from perfmodel.workloads.formats.astra_text import format_astra_text, parse_astr
 from perfmodel.workloads.formats.chakra.json import read_groups
 from perfmodel.workloads.formats.pytorch_kineto import read_kineto
 from perfmodel.workloads.trace import COMPUTE
+from tests.amount import cases
 from tests.data import BENCHMARKS
 
 SCRIPT = BENCHMARKS / "fuzz/fuzz_formats.py"
@@ -144,7 +145,7 @@ def test_damaged_files_are_read_or_refused(kind, tmp_path):
         if kind in FORMS:
             assert_comes_back(kind, found)
 
-    @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=cases(60), suppress_health_check=[HealthCheck.too_slow])
     @given(damaged(well_formed(kind)))
     def run(content):
         text = check(read, content)
@@ -199,7 +200,7 @@ def test_damaged_files_are_shown_or_refused(kind, tmp_path):
     suffix = FUZZ.READERS[kind][2] if kind in FUZZ.READERS else ""
     path = tmp_path / f"file{suffix}"
 
-    @settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=cases(15), suppress_health_check=[HealthCheck.too_slow])
     @given(damaged(well_formed(kind)))
     def run(content):
         path.write_bytes(content)

@@ -14,6 +14,7 @@ from perfmodel.workloads.formats.aiob import (
     parse_aiob,
     read_aiob,
 )
+from tests.amount import cases
 
 # Beginning of AICB's workload/aiob_inputs/Example.txt (aliyun/aicb 23eec3c4).
 TEXT = """train_iter:10
@@ -148,7 +149,7 @@ def test_the_writer_refuses_what_no_file_can_hold():
 times = st.tuples(*[st.integers(0, 10**15 - 1)] * 3).map(sorted)
 
 
-@settings(max_examples=50)
+@settings(max_examples=cases(50))
 @given(
     st.dictionaries(st.from_regex(r"[A-Za-z_]\w{0,20}", fullmatch=True), times, max_size=8),
     st.integers(1, 10**9 - 1),

@@ -26,6 +26,7 @@ from perfmodel.workloads.formats.astra_text import (
     parse_astra_text,
     read_astra_text,
 )
+from tests.amount import cases
 
 # The first rows of DLRM_HybridParallel.txt.
 EMBEDDING = "Embedding\t-1\t300\tALLTOALL\t98304\t300\tALLTOALL\t98304\t300\tNONE\t0\t98"
@@ -309,7 +310,7 @@ def workloads(draw):
     return astra_text_from_columns(policy, columns, **header)
 
 
-@settings(max_examples=60)
+@settings(max_examples=cases(60))
 @given(workloads(), st.sampled_from(["\n", "\r\n", "\r"]), st.sampled_from(["\t", "  "]))
 def test_any_workload_round_trips(workload, line_end, blank):
     text = format_astra_text(workload)

@@ -26,6 +26,7 @@ from perfmodel.workloads.formats.astra_text_machine import (
     read_native_network,
     read_native_system,
 )
+from tests.amount import cases
 
 # A published system, with the keys that change no time.
 TEXT = """\
@@ -425,7 +426,7 @@ PLAIN = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(
 JSON = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=3), max_leaves=6)
 
 
-@settings(max_examples=80)
+@settings(max_examples=cases(80))
 @given(st.sampled_from(sorted(DOCUMENT)), JSON, st.integers(0, 2), st.booleans())
 def test_any_value_is_read_or_refused_in_one_line(tmp_path_factory, key, value, entry, whole):
     document = json.loads(json.dumps(DOCUMENT))

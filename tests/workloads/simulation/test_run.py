@@ -23,6 +23,7 @@ from perfmodel.workloads.trace import (
     TraceSet,
 )
 from perfmodel.workloads.twins.astra.costs import AstraCosts
+from tests.amount import cases
 from tests.workloads.simulation.made import (
     ALL_GATHER,
     ALL_TO_ALL,
@@ -285,7 +286,7 @@ def grids(draw):
     return TraceSet(tuple(traces), groups), odd
 
 
-@settings(max_examples=25)
+@settings(max_examples=cases(25))
 @given(grids())
 def test_one_rank_of_a_class_stands_for_all(grid):
     traces, odd = grid

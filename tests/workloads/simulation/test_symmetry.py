@@ -18,6 +18,7 @@ from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.simulation.symmetry import ring_pattern
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
 from perfmodel.workloads.twins.astra.costs import AstraCosts, NetworkCosts
+from tests.amount import cases
 from tests.workloads.twins.astra.networks import simulate_collective
 
 
@@ -160,7 +161,7 @@ def workloads(draw):
     return TraceSet(tuple(traces), groups)
 
 
-@settings(max_examples=60)
+@settings(max_examples=cases(60))
 @given(workloads(), st.sampled_from(MODELS), st.sampled_from(["one", "per-group"]))
 def test_symmetry_changes_nothing_on_any_network(traces, model, streams):
     costs = costs_of(model, streams)

@@ -28,6 +28,7 @@ from perfmodel.workloads.formats.chakra.schema import (
 )
 from perfmodel.workloads.formats.chakra.writing import serialise
 from perfmodel.workloads.trace import ABSENT, COLLECTIVE, COMPUTE, TraceBuilder, TraceSet
+from tests.amount import cases
 from tests.workloads.formats.chakra.made import parts_of
 
 GROUPS = st.dictionaries(
@@ -38,7 +39,7 @@ GROUPS = st.dictionaries(
 
 
 @given(groups=GROUPS)
-@settings(max_examples=30)
+@settings(max_examples=cases(30))
 def test_write_and_read(tmp_path_factory, groups):
     path = tmp_path_factory.mktemp("groups") / "g.json"
     write_groups(groups, path)
@@ -223,7 +224,7 @@ class TestFeederForm:
             max_size=4,
         )
     )
-    @settings(max_examples=30)
+    @settings(max_examples=cases(30))
     def test_any_times_names_and_sizes(self, rows):
         builder = TraceBuilder()
         for name, duration, size in rows:
@@ -399,7 +400,7 @@ KEYS = (
 
 
 @given(st.dictionaries(st.sampled_from(KEYS), VALUE, max_size=3))
-@settings(max_examples=150)
+@settings(max_examples=cases(150))
 def test_any_values_are_a_trace_or_an_error(entries):
     try:
         trace = read(one(**entries))

@@ -20,6 +20,7 @@ from perfmodel.workloads.twins.aicb.arguments import (
     AicbArguments,
     parse_arguments,
 )
+from tests.amount import cases
 
 NAMES = {field.name for field in FIELDS}
 
@@ -230,7 +231,7 @@ WORDS = st.lists(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=cases(200))
 @given(WORDS)
 def test_any_words_are_read_or_refused(words):
     try:

@@ -20,6 +20,7 @@ from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import COLLECTIVE, RECEIVE, SEND, TraceBuilder, TraceSet
 from perfmodel.workloads.twins.astra.costs import AstraCosts
 from perfmodel.workloads.twins.astra.machine import Machine
+from tests.amount import cases
 from tests.data import ASTRA, needed
 from tests.workloads.simulation.made import ALL_GATHER, ALL_REDUCE, micros, reduce_of
 from tests.workloads.twins.astra.networks import (
@@ -627,7 +628,7 @@ def test_links_carry_every_message_over_all_its_hops(topology, devices):
     active=st.integers(1, 5),
     latency=st.sampled_from([0.0, 1.0, 500.0]),
 )
-@settings(max_examples=60)
+@settings(max_examples=cases(60))
 def test_no_faster_than_the_busiest_link_and_slower_with_size(
     topology, devices, algorithm, collective, part, splits, active, latency
 ):
