@@ -175,8 +175,8 @@ class _Formula(Language):
             case ast.Constant(value):
                 _bounded(value)
             case ast.List() | ast.Tuple():
-                entries = inner(node)
-                return lambda names: _bounded(entries(names))
+                listed = inner(node)
+                return lambda names: _bounded(listed(names))
         return inner(node)
 
     def refused(self, node: ast.AST) -> ModelError:
