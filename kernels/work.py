@@ -250,8 +250,10 @@ def choice(ahead: Mapping[str, float]) -> Choice:
     ready = load
     for name, kind in zip(sorted(names), kinds, strict=True):
         if kind in missing:
-            apart = (_done.get(name, 0.0) + ahead.get(name, 0.0)) * kind.plain * doubt
-            ready += min(kind.compile, apart if kind.apart else math.inf) - kind.load
+            done = _done.get(name, 0.0) * kind.plain
+            over = name not in ahead and done < TRUST  # little, and nothing says that more comes
+            apart = done + ahead.get(name, 0.0) * kind.plain if kind.apart or over else math.inf
+            ready += min(kind.compile, apart * doubt) - kind.load
     what = "compiling" if missing else "loading"
     reason = f"{small} uncompiled, while {what} them takes {ready:.2g} s"
     return Choice(plain > ready, not missing, reason)

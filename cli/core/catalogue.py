@@ -232,7 +232,7 @@ def list_software(as_json: bool) -> None:
 
 @software_group.command("show", **page("core", "software show", "Show one preset."))
 @click.argument("name", metavar="NAME", shell_complete=completions.complete_software)
-@options.set_option
+@options.software_set_option
 @options.json_option
 @options.verbosity_options
 def show_software(name: str, settings: Mapping[str, Any], as_json: bool) -> None:

@@ -333,7 +333,7 @@ def _recalled_passes(
     from perfmodel.serving.timeline import serving_timeline
 
     point = recalled_point(attributes, row, file)
-    if point.method not in ("closed", "recursion"):
+    if point.method not in ("auto", "closed", "recursion"):
         instead = {"replay": "'perfmodel serve --replay … --timeline' runs it again"}.get(
             point.method, "it has no sequence of passes"
         )

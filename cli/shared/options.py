@@ -39,6 +39,7 @@ from perfmodel.cli.shared.inputs import DEFAULT_FRAMEWORK
 from perfmodel.cli.shared.types import (
     SOFTWARE,
     Axis,
+    Clock,
     Counts,
     FiniteRange,
     ListType,
@@ -165,6 +166,8 @@ TYPES: Mapping[str, Callable[[Field], Any]] = {
     "choice": lambda field: click.Choice(field.choices),
     "path": lambda field: click.Path(),
     "size": lambda field: Size(),
+    "clock": lambda field: Clock(),
+    "clock_mhz": lambda field: Clock("MHz"),
     "sizes": lambda field: Sizes(),
     "count": lambda field: One(Counts()),
     "counts": lambda field: Counts(0 if field.minimum == 0 else 1),
@@ -270,6 +273,7 @@ def field_option(field: Field, **given: Any) -> Callable[[Function], Function]:
 PROBLEM, AXES, HARDWARE, OUTPUT = "Problem", "Strategy", "Hardware and software", "Output"
 SCHEDULE_FILE = "perfmodel.schedule_file"
 STAGE_SPLIT = f"{SOFTWARE}stage_split"
+CLOCK, CLOCK_OPTIONS = "device.boost_clock", ("gpu_clock", "gpu_clock_mhz")
 REQUIRED_FIELDS = ("global_batch_size", "sequence_length")
 # Axes of which a sweep tries every sensible value; the others keep one unless a list is given.
 SWEPT_FIELDS = (
@@ -351,7 +355,16 @@ def read_settings(
     settings = _pairs([parse_setting(item) for item in value], "set")
     if layers := ctx.meta.get(STAGE_SPLIT):
         settings[STAGE_SPLIT] = layers
+    for clock in (ctx.meta.get(name) for name in CLOCK_OPTIONS):
+        if clock and CLOCK in settings:
+            raise click.BadParameter(f"'{CLOCK}' is set twice")
+        settings |= {CLOCK: clock} if clock else {}
     return settings
+
+
+def read_clock(ctx: click.Context, param: click.Parameter, value: float | None) -> None:
+    # Eager, so that `read_settings` finds it; a context shares what its siblings put here.
+    ctx.meta[param.name or ""] = value
 
 
 def read_stage_layers(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
@@ -405,7 +418,9 @@ def one_hardware_option(
 
 hardware_option = one_hardware_option(required=True)
 hardware_options = options_of("shared.common", "several_hardware", required=True)
-set_option = options_of("shared.common", "set", callback=read_settings)
+software_set_option = options_of("shared.common", "set", callback=read_settings)
+_clocks: dict[str, Any] = {"is_eager": True, "expose_value": False, "callback": read_clock}
+set_option = stack(options_of("shared.common", *CLOCK_OPTIONS, **_clocks), software_set_option)
 stage_layers_option = options_of(
     "shared.common", "stage_layers", is_eager=True, expose_value=False, callback=read_stage_layers
 )

@@ -273,7 +273,7 @@ def _codes(column: Column, choices: tuple[str, ...], dtype: np.dtype[Any]) -> ND
 
 
 def _served(table: Table, row: Mapping[str, Any], options: Mapping[str, Any]) -> ServingCase:
-    from perfmodel.serving.project import METHODS
+    from perfmodel.serving.methods import METHODS
     from perfmodel.store.results import rows
 
     deployments: Sequence[Mapping[str, Any]] = [row]
@@ -289,7 +289,8 @@ def _served(table: Table, row: Mapping[str, Any], options: Mapping[str, Any]) ->
     if point.method not in METHODS:
         raise DataError(f"a replay of a trace ({point.method}) has no sensitivities; serve a load")
     grid = point.grid.take(point.grid.status == 0)
-    return ServingCase(grid, point.loads, point.hardware, point.method, **options)
+    method = "closed" if point.method == "auto" else point.method  # whose changes are smooth
+    return ServingCase(grid, point.loads, point.hardware, method, **options)
 
 
 def _engine(records: Mapping[str, Any], label: str) -> Engine:

@@ -153,7 +153,7 @@ def lacks_room(deployments: Deployments, d: int, trace: RequestTrace) -> str:
     tokens = int((trace.input_length + trace.output_length).max())
     columns = (deployments.block_tokens, deployments.state_blocks, deployments.window_tokens)
     limits = [float(column[d]) for column in columns]
-    with kernel_work(served_requests=1):
+    with kernel_work():
         needed = admission.blocks_needed(tokens + float(deployments.draft_length[d]), *limits)
     if needed <= deployments.blocks[d]:
         return ""

@@ -460,6 +460,11 @@ def load_framework(name: str | Framework, /, **changes: Any) -> Framework:
     return framework
 
 
+def product(framework: Framework) -> str:
+    """Return what software a framework is, without its release or what was changed of it."""
+    return framework.software or framework.name.partition("[")[0].partition("-")[0]
+
+
 def framework_of_record(record: Mapping[str, Any]) -> Framework:
     """Return the framework whose name and facts were stored with results.
 

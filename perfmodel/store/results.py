@@ -198,18 +198,19 @@ def _meant(table: Table, name: str, text: str) -> str:
 
 
 def decide_safely(table: Table) -> None:
-    """Let the 90th percentile of the memory decide what fits, in place of the projected peak.
+    """Let the 90th percentile of the memory decide what fits: nothing that is tight does.
 
     Raises
     ------
     DataError
         Results of served models or of wafers, or of a version that did not have it.
     """
-    if "memory_high" not in table:
-        raise DataError("--safe: these results have no memory_high; sweep again")
-    high, capacity = table["memory_high"].values, table["memory_capacity"].values
-    fits = table["fits"].values.astype(bool) & (high <= capacity)
-    table["fits"] = Column(table["fits"].dims, fits, table["fits"].attrs)
+    if "tight" not in table:
+        raise DataError("--safe: these results do not say what is tight in memory; sweep again")
+    fits, tight = table["fits"], table["tight"]
+    safe = fits.values.astype(bool) & ~tight.values.astype(bool)
+    table["fits"] = Column(fits.dims, safe, fits.attrs)
+    table["tight"] = Column(tight.dims, np.zeros_like(safe), tight.attrs)
 
 
 def select(

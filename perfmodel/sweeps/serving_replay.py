@@ -19,6 +19,7 @@ from perfmodel.serving.grid import (
     DeploymentGrid,
     LoadGrid,
 )
+from perfmodel.serving.methods import FOUND_BY
 from perfmodel.serving.project import prepare
 from perfmodel.serving.replay import lacks_room, replay_trace, requests_work
 from perfmodel.serving.requests import RequestTrace
@@ -96,7 +97,9 @@ def replay_table(
         raise StrategyError("a trace is replayed on one pool; some deployments have two")
     rows = hardware_rows(hardware)
     loads = trace_loads(trace, concurrency)
-    table = serve_table(grid.model, grid, loads, rows, hardware_values=hardware_values)
+    table = serve_table(
+        grid.model, grid, loads, rows, method="closed", hardware_values=hardware_values
+    )
     shape = tuple(table.sizes[dim] for dim in DIMS)
     values = np.full((len(ROW_VARIABLES), *shape), np.nan)
     status = table["status"].values.copy()
@@ -184,6 +187,9 @@ def _with_results(table: Table, values: np.ndarray, status: np.ndarray) -> Table
         new[variable.name] = Column(DIMS, values[k], table[variable.name].attrs)
     new["status"] = Column(DIMS, status, table["status"].attrs)
     fits = (status != CACHE_BELOW_ONE_REQUEST) & np.isfinite(values[0])
+    replayed = np.full(status.shape, FOUND_BY.index("replay"), np.int8)
+    new["method"] = Column(DIMS, replayed, table["method"].attrs)
     new["fits"] = Column(DIMS, fits, table["fits"].attrs)
+    new["tight"] = Column(DIMS, fits & table["tight"].values, table["tight"].attrs)
     attributes: dict[str, Any] = {**table.attrs, "method": "replay"}
     return Table(new, table.coords, attributes, table.sizes)

@@ -25,6 +25,10 @@ class Keys(dict[str, Any]):
     def per_layer(self, name: str, found: Any, index: int) -> Any:
         return found[index]
 
+    def spend(self, operations: int) -> None:
+        if operations > 1e6:
+            raise ModelError("too many operations")
+
 
 KEYS = Keys(
     h=64,
