@@ -63,7 +63,7 @@ def search_command(
     if output is not None:
         output = check_results_path(output)
     problems = searched_problems(**asked)
-    check_strategies([Problem(it.space.model, it.framework, it.space.drawn()) for it in problems])
+    check_strategies(Problem(it.space.model, it.framework, it.space.drawn()) for it in problems)
     with activity("searching") as tell:
         found = search_spaces(
             problems,

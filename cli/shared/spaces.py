@@ -108,7 +108,7 @@ def named(stated: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, list[flo
     return asked, values
 
 
-def check_strategies(problems: Sequence[Problem]) -> None:
+def check_strategies(problems: Iterable[Problem]) -> None:
     """Refuse numbers of the hardware that change no result of any strategy.
 
     Results that are written hold the price of their hardware, which `perfmodel best` counts with.
@@ -116,9 +116,11 @@ def check_strategies(problems: Sequence[Problem]) -> None:
     from perfmodel.analysis.acting import training_results
 
     stated = click.get_current_context().params
+    if not of_hardware({**stated["settings"], **stated["swept"]}):
+        return
     costs = given_costs(dict(stated)) if "price" in stated else {}
     costed = bool(costs or stated.get("output"))
-    results = training_results(problems, costs if costed else None)
+    results = training_results([*problems], costs if costed else None)
     check_acts(stated["hardware"], stated["settings"], stated["swept"], results, costed=costed)
 
 

@@ -193,8 +193,9 @@ class Space:
     def drawn(self) -> StrategyGrid:
         """Return possible strategies among some that are drawn, always the same."""
         layouts, draw = len(self.layouts["tensor_parallel"]), np.random.default_rng(0)
-        free = {name: draw.choice(values, DRAWN) for name, values in self.free.items()}
-        grid = self.grid(draw.integers(0, max(layouts, 1), DRAWN if layouts else 0), **free)
+        count = DRAWN if layouts else 0
+        free = {name: draw.choice(values, count) for name, values in self.free.items()}
+        grid = self.grid(draw.integers(0, max(layouts, 1), count), **free)
         status = strategy_status(grid.columns, self.model, self.devices)
         return grid.take(status == VALID)
 
