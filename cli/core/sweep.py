@@ -31,6 +31,7 @@ from perfmodel.cli.shared.printing import (
     say,
 )
 from perfmodel.cli.shared.spaces import (
+    check_strategies,
     lacks_precision,
     named,
     nothing_fits,
@@ -245,6 +246,7 @@ def _check_possible(found: Problems | BlockSweep, asked: Mapping[str, Any]) -> N
     """Refuse to project nothing; say where nothing is possible."""
     if not found.possible:
         raise nothing_possible(asked, found.rejected)
+    check_strategies(found.problems)
     for name, count in found.empty:
         remark(f"note: no strategy of {name} is possible on {count:,} devices")
 
