@@ -313,6 +313,19 @@ class Framework:
         "collective: PyTorch under TORCH_DISTRIBUTED_DEBUG=DETAIL"
     )
     activation_bytes: float = fact("one stored activation", "B", positive=True)
+    activation_input_bytes: float = fact(
+        "kept of what a gated activation reads; 0: as of any activation", "B", minimum=0.0
+    )
+    attention_output_bytes: float = fact(
+        "kept of attention's output, for its own backward and for the low-precision product behind "
+        "it; 0: as of any activation, and cast besides",
+        "B",
+        minimum=0.0,
+    )
+    scales_in_experts: bool = fact(
+        "weights of the choice scale what experts' activations put out, ahead of their last "
+        "product; otherwise what the experts put out, which is kept for the weights' gradient"
+    )
     dropout: bool = fact("dropout is on: its masks (1 byte per element) are written and kept")
     pads_vocabulary_to: int = fact(
         "vocabulary is padded to a multiple of this times tensor_parallel", minimum=1
