@@ -190,7 +190,12 @@ def _output_memory(model: ModelSpec, keys: LayerKeys, framework: Framework) -> P
     behind = [piece for piece in model.edge_pieces() if piece.name in BEHIND_LAYERS]
     kept = at.norm_input(hidden, model.layers[-1].norm) + at.products(behind)
     kept = kept + at.gathered * float(model.hidden_size) * at.stored
-    weights = _token_table(model, keys, framework) + model.final_norm_parameters()
+    table = _token_table(model, keys, framework)
+    weights = table + model.final_norm_parameters()
+    # A product that has added to a main gradient hands autograd's hooks an empty 16-bit tensor of
+    # the matrix's size (Megatron-Core, tensor_parallel/layers.py, grad_weight).
+    adds = framework.persistent_gradients and framework.gradient_accumulation == "fused"
+    empty = WIDE * table * (adds and model.adapters is None)
     weights = weights + (vocabulary if model.lm_head_bias else 0)
     return PartMemory(
         weights + pieces_weights(behind, keys),
@@ -199,7 +204,7 @@ def _output_memory(model: ModelSpec, keys: LayerKeys, framework: Framework) -> P
         zeros,
         zeros,
         logits * framework.logit_bytes + kept,
-        logits * working,
+        logits * working + empty,
         logits * framework.idle_logit_bytes,
         logits * framework.held_logit_bytes,
     )
