@@ -192,10 +192,8 @@ def _output_memory(model: ModelSpec, keys: LayerKeys, framework: Framework) -> P
     kept = kept + at.gathered * float(model.hidden_size) * at.stored
     table = _token_table(model, keys, framework)
     weights = table + model.final_norm_parameters()
-    # A product that has added to a main gradient hands autograd's hooks an empty 16-bit tensor of
-    # the matrix's size (Megatron-Core, tensor_parallel/layers.py, grad_weight).
-    adds = framework.persistent_gradients and framework.gradient_accumulation == "fused"
-    empty = WIDE * table * (adds and model.adapters is None)
+    adds = framework.gradient_accumulation == "fused" and model.adapters is None
+    empty = framework.empty_gradient_bytes * table * adds
     weights = weights + (vocabulary if model.lm_head_bias else 0)
     return PartMemory(
         weights + pieces_weights(behind, keys),
