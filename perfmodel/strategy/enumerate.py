@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.axes import FEWER_VALUES, axis_rows, axis_values, columns_from_rows, encode
+from perfmodel.base.axes import FEWER_VALUES, axis_rows, axis_values, columns_from_rows
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.memory import check_memory
