@@ -422,7 +422,7 @@ def _suggest(
     models = stated["model"]
     model = dict(zip(names, models, strict=False)).get(problem.model.name, models[0])
     devices = top.get("devices", first.grid.devices)
-    chosen = command_line(model, stated["hardware"][0], devices, top, problem.framework)
+    chosen = command_line(problem, model, stated["hardware"][0], devices, top)
     for words in (reading_words(stated["reading"]), software_options(problem.framework)):
         chosen += f" {words}".rstrip()
     for path, value in of_hardware(stated["settings"]).items():
