@@ -245,6 +245,9 @@ def crowd_of(cycle: Cycle) -> Crowd:
         local = max(min(local, room / chunks), even)
 
     others = max(cycle.everyone - 1.0, 0.0) * local / slots
+    group = 1.0
+    if not fused and cycle.step > 0.0:
+        others, group = gathered(others, cycle)
     with_me = most_on_one(1.0 + others, together)
     if fused:
         with_me = max(min(with_me, room / chunks), 1.0)
@@ -252,10 +255,11 @@ def crowd_of(cycle: Cycle) -> Crowd:
     my_turn = mean_turn(turns) if chunks <= 1.0 else 0.5 * (turns + chunks)
 
     arriving = local * together
-    mixed = -math.expm1(-arriving)
+    mixed = -math.expm1(-arriving / group)
     most = most_on_one(max(arriving / mixed, 1.0), together)
-    held = min(most, room)
-    runs = chunks * max(most / room, 1.0)
+    apart = 1.0 - math.expm1(1.0 - group)  # runs: of the first, and of those that come meanwhile
+    held = max(min(most / apart, room), 1.0)
+    runs = chunks * max(most / room, apart)
     if fused:
         full = min(local * chunks / room, 1.0)
         if runs > 1.0:
@@ -285,6 +289,28 @@ def crowd_of(cycle: Cycle) -> Crowd:
         runs,
         ahead,
     )
+
+
+@jit_inline
+def gathered(others: float, cycle: Cycle) -> tuple[float, float]:
+    """Return with whom a request comes where decoding waits for prompts, and how large groups are.
+
+    Parameters
+    ----------
+    others : float
+        Whose requests end in the same pass.
+
+    Notes
+    -----
+    From when the first prompt is there nothing decodes. Whoever ended before that, while it was on
+    its way, comes meanwhile: 1 + x requests, x Poisson-distributed with mean m, so that a request
+    meets E[N (N - 1)] / E[N] = m (2 + m) / (1 + m) others on average. Where any come, that is a
+    second run of prompts.
+    """
+    more = others * cycle.away
+    most = max(cycle.everyone - 1.0, 0.0)
+    met = more * (2.0 + more) / (1.0 + more)
+    return min(others + met, most), min(1.0 + more, max(cycle.everyone, 1.0))
 
 
 BEGINNING = 20.0
