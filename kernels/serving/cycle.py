@@ -303,13 +303,12 @@ def gathered(others: float, cycle: Cycle) -> tuple[float, float]:
     Notes
     -----
     From when the first prompt is there nothing decodes. Whoever ended before that, while it was on
-    its way, comes meanwhile: 1 + x requests, x Poisson-distributed with mean m, so that a request
-    meets E[N (N - 1)] / E[N] = m (2 + m) / (1 + m) others on average. Where any come, that is a
-    second run of prompts.
+    its way, comes meanwhile: x requests, Poisson-distributed with mean m, which run together after
+    the first, E[x (x - 1)] / E[x] = m others with each. Of all requests m / (1 + m) do so.
     """
     more = others * cycle.away
     most = max(cycle.everyone - 1.0, 0.0)
-    met = more * (2.0 + more) / (1.0 + more)
+    met = more * more / (1.0 + more)
     return min(others + met, most), min(1.0 + more, max(cycle.everyone, 1.0))
 
 
