@@ -15,7 +15,7 @@ from perfmodel.base.errors import DataError
 from perfmodel.base.fields import Field
 from perfmodel.cli.group import CommandGroup
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.inputs import load_rows
+from perfmodel.cli.shared.inputs import check_acts, load_rows
 from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import percent, print_json, remark, say, table
 from perfmodel.cli.shared.tables import as_written
@@ -82,9 +82,15 @@ def run_grid(
     tabulate: Tabulate | None = None,
 ) -> None:
     """Load the hardware, evaluate the grid, and print or write it."""
+    from perfmodel.analysis.acting import digests
     from perfmodel.store.files import check_results_path
 
     rows, values = load_rows(hardware, settings, swept)
+
+    def results(rows: list[Hardware], most: int) -> list[bytes | None]:
+        return digests(evaluate(rows, {}))
+
+    check_acts(hardware, settings, swept, results)
     if output is not None:
         output = check_results_path(output)
     show_grid(evaluate(rows, values), output, shown, as_json, tabulate)

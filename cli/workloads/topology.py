@@ -13,7 +13,7 @@ from perfmodel.base.errors import DataError, HardwareError
 from perfmodel.base.units import format_si, format_size, format_time
 from perfmodel.cli.group import CommandGroup
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.inputs import load_rows
+from perfmodel.cli.shared.inputs import check_acts, load_rows
 from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import heading, print_json, remark, table
 from perfmodel.cli.shared.types import Members
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from perfmodel.hwprofiles import Hardware
     from perfmodel.workloads.links.topology import Topology
     from perfmodel.workloads.schedules.schedule import Schedule
 
@@ -337,6 +338,11 @@ def _topology(
     if devices is None:
         raise click.UsageError("--hardware needs --devices")
     (profile,), _ = load_rows([hardware], settings, {})
+
+    def results(rows: list[Hardware], most: int) -> list[object]:
+        return [Topology.from_hardware(row, devices) for row in rows]
+
+    check_acts([hardware], settings, {}, results)
     return Topology.from_hardware(profile, devices)
 
 

@@ -151,7 +151,7 @@ def sensitivity(
     }
     fields |= strategy
     if reoptimise:
-        grid = strategy_grid(spec, devices, hardware=device, **fields)
+        grid = strategy_grid(spec, devices, hardware=device, framework=software, **fields)
     else:
         grid = one_strategy(spec, devices, fields, software)
     case = TrainingCase(spec, grid, device, software, by=by, costs=cost, reoptimise=reoptimise)

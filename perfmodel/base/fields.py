@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 MOST = 2**40
 """Nothing that is counted is larger in any run."""
+LARGEST = 1e100
+"""No fact is larger: what follows from facts is finite."""
 KINDS: Mapping[type, str] = {bool: "flag", int: "count", float: "number", str: "text"}
 """Type of a fact -> its kind."""
 TYPES: Mapping[str, type] = {kind: of for of, kind in KINDS.items()}
@@ -155,8 +157,8 @@ class Field:
             return ""
         return "".join(did_you_mean(word, self.choices) for word in self._unknown(value)[:1])
 
-    def expectation(self) -> str:
-        """Return what a right fact looks like, for messages."""
+    def expectation(self, value: Any = None) -> str:
+        """Return what a right fact looks like, for messages on a wrong one."""
         if self.kind == "flag":
             single = "true or false"
         elif self.kind == "text":
@@ -167,7 +169,9 @@ class Field:
             limit = f"of at least {self.minimum:g}"
             if self.above:
                 limit = "above 0" + (f" (at least {self.least:g})" if self.least else "")
-            limit += f", at most {self.maximum:.10g}" if self.maximum < math.inf else ""
+            beyond = isinstance(value, int | float) and value > LARGEST
+            if self.maximum < LARGEST or (beyond and self.maximum == LARGEST):
+                limit += f", at most {self.maximum:.10g}"
             single = f"{noun} {limit}" + (f" [{self.unit}]" if self.unit else "")
         sizes = " x ".join(str(size or "any") for size in self.shape)
         shape = f" of shape {sizes}" if sizes else ""
@@ -225,7 +229,7 @@ def fact_field(
     unit: str = "",
     *,
     minimum: float = 0.0,
-    maximum: float = math.inf,
+    maximum: float = LARGEST,
     positive: bool = False,
     default: Any = None,
     **more: Any,

@@ -69,6 +69,8 @@ def population_of(table: Table, where: str | None = None) -> Population:
         A malformed filter, or a damaged file.
     """
     about = subject.subject_of(table)
+    if about.verb not in KINDS:
+        raise DataError(f"a report has no page for results of 'perfmodel {about.verb}'")
     kind = KINDS[about.verb]
     shape = results.shape_of(table)
     flat = results.select(table, where, fitting=False)

@@ -85,6 +85,7 @@ def open_table(path: str | Path) -> Table:
     DataError
         The file is missing, is not netCDF, or is not a sweep of this schema or an older one.
     """
+    from perfmodel.store.damage import check_results, reading
     from perfmodel.store.files import read_zarr
     from perfmodel.store.migration import to_present
     from perfmodel.store.netcdf import read_netcdf
@@ -94,8 +95,10 @@ def open_table(path: str | Path) -> Table:
     if not source.is_file() and not in_folder:
         what = "is a folder" if source.is_dir() else "does not exist"
         raise DataError(f"results file '{source}' {what}; 'perfmodel sweep -o FILE.nc' writes one")
-    table = read_zarr(source) if in_folder else read_netcdf(source)
-    return to_present(table, source)
+    with reading(source):
+        table = to_present(read_zarr(source) if in_folder else read_netcdf(source), source)
+        check_results(table, source)
+    return table
 
 
 def as_table(results: Table | xr.Dataset) -> Table:

@@ -309,3 +309,21 @@ def test_architectures_that_megatron_lacks_are_refused() -> None:
     launch = one_launch("gpt-j-6b", devices=8, global_batch_size=8, sequence_length=2048)
     with pytest.raises(StrategyError, match="cannot do gpt-j-6b: attention and MLP side by side"):
         format_launch("megatron", launch)
+
+
+@pytest.mark.parametrize(
+    ("flags", "size"),
+    [
+        ("", 12.0),
+        ("--use-precision-aware-optimizer", 12.0),
+        ("--use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16", 8.0),
+        ("--use-precision-aware-optimizer --exp-avg-dtype fp8 --exp-avg-sq-dtype fp16", 7.0),
+    ],
+)
+def test_moments_are_as_wide_as_a_file_states(flags: str, size: float) -> None:
+    launch = one_launch("llama-3.1-8b", devices=8, global_batch_size=64, sequence_length=8192)
+    _, found = parse_launch(format_launch("megatron", launch).replace('"$@"', flags), "run.sh")
+    assert found.framework.optimizer_bytes == size
+    moments = load_framework(launch.framework, optimizer_bytes=size)
+    _, again = parse_launch(format_launch("megatron", replace(launch, framework=moments)), "run.sh")
+    assert again.framework.optimizer_bytes == size
