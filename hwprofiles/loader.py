@@ -29,7 +29,7 @@ from perfmodel.hwprofiles.trust import (
 )
 
 FOLDER = Path(__file__).parent
-TABLES = ("constants", "fits", "trust")  # files of the folder that are no profiles
+TABLES = ("constants", "fits", "trust", "memory_errors")  # files of the folder that are no profiles
 VENDOR_PREFIXES = ("nvidia-", "amd-", "google-", "aws-", "intel-")
 # Keys of a file that describe the file itself and are not handed down.
 OWN_KEYS = (

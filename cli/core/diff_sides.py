@@ -92,6 +92,11 @@ class Side:
         """Whether the strategy fits in memory; true where the results don't say."""
         return bool(self.row.get("fits", True))
 
+    @property
+    def tight(self) -> bool:
+        """Whether it fits by less than the measured error of memory, where the results say so."""
+        return self.fits and bool(self.row.get("tight", False))
+
 
 def side(ctx: click.Context, text: str, given: Mapping[str, Any], by: str) -> Side:
     """Return what A or B names.

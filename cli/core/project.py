@@ -73,7 +73,7 @@ def project_command(
     found = projected(stated, costs)
     row = found.row
     if safe:
-        row["fits"] = row["fits"] and row["memory_high"] <= row["memory_capacity"]
+        row["fits"], row["tight"] = row["fits"] and not row["tight"], False
     if as_json:
         print_json(projection_header(found) | row | placement_rows(found.grid, found.hardware))
     else:

@@ -133,7 +133,7 @@ def _method(problem: Mapping[str, Any], loads: Mapping[str, Any], given: Mapping
             )
         if problem.get("exact") and ("arrival_rate" in flows or _pools(given)):
             raise click.UsageError("--exact takes closed loops (--concurrency) on one pool")
-        return "recursion" if problem.get("exact") else "closed"
+        return "recursion" if problem.get("exact") else "auto"
     if flows:
         raise click.UsageError("--batch is what --phase runs; drop --concurrency and --rate")
     if problem.get("exact") or any(

@@ -103,10 +103,14 @@ def parse_range(text: str, written: str) -> list[float]:
         )
     steps = int(count) - 1
     if spacing == "linear":
+        if not math.isfinite((stop - start) * steps):
+            raise click.BadParameter(f"'{text}': the ends lie too far apart")
         values = [start + (stop - start) * i / steps for i in range(steps)]
         return [*values, stop]
     if start <= 0 or stop <= 0:
         raise click.BadParameter(f"'{text}': a logarithmic range needs positive ends")
+    if not 0.0 < stop / start < math.inf:
+        raise click.BadParameter(f"'{text}': the ends lie too far apart")
     ratio = math.log(stop / start)
     return [*(start * math.exp(ratio * i / steps) for i in range(steps)), stop]
 

@@ -10,6 +10,7 @@ import pytest
 from perfmodel.base.strategy_fields import MAPPINGS
 from perfmodel.compute.gemm import gemm_times
 from perfmodel.hwprofiles import load_hardware
+from tests.amount import cases
 from tests.properties.physics import (
     LAWS,
     Case,
@@ -21,7 +22,7 @@ from tests.properties.physics import (
     network_kind,
 )
 
-CASES, MOST_CASES, STRATEGIES = 4, 30, 30
+CASES, MOST_CASES, STRATEGIES = cases(4, 1), 30, 30
 ASKED = 20
 # Laws about few of all profiles are asked of these.
 PROFILES = {
