@@ -235,7 +235,9 @@ def answers_of(cycle: Cycle, crowd: Crowd, passes: Passes, host: float) -> Answe
     if alike(cycle):
         own = max(cycle.chunks / cycle.room, 1.0) + queue_alike(cycle, crowd)[0]
         window = cycle.together * cycle.room / cycle.chunks * own
-        window = max(min(window, cycle.everyone), cycle.everyone * (1.0 - cycle.passes / cycle.length))
+        window = max(
+            min(window, cycle.everyone), cycle.everyone * (1.0 - cycle.passes / cycle.length)
+        )
     elif cycle.fused > 0.0:
         window = min(window, cycle.together * max(cycle.room / cycle.chunks, 1.0))
         window += arriving * waits * crowd.ahead / crowd.mixed
@@ -472,7 +474,15 @@ def ending_of(
         most = max(longer - math.sqrt(0.5 * math.pi * width / cycle.everyone), 1.0)
         half = max(0.5 * cycle.decoding / most, 1.0)
         passes_alone = pass_times(
-            tables, row, 0.0, 0.0, 0.0, min(half, cycle.decoding), cycle.context, cycle.verified, 0.0
+            tables,
+            row,
+            0.0,
+            0.0,
+            0.0,
+            min(half, cycle.decoding),
+            cycle.context,
+            cycle.verified,
+            0.0,
         )[0]
         quick += (passes_alone - quick) * 2.0 / 3.0
     count = cycle.rounds * tokens.excess - 1.0

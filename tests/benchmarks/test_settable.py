@@ -12,8 +12,8 @@ def test_numbers_of_a_profile_act_or_say_why_not(script: Any, place: int) -> Non
     settable = script.load("settable")
     profile = settable.PROFILES[place]
     request = [*settable.REQUESTS][place % len(settable.REQUESTS)]
-    found = [*settable.drive(profile, request, every=90, seed=place)]
-    assert len(found) >= 4
+    found = [*settable.drive(profile, request, every=150, seed=place)]
+    assert len(found) >= 2
     assert {it.verdict for it in found} <= {"changed", "bound", "refused", "limit"}, found
 
 
