@@ -193,9 +193,9 @@ def _mesh_rows(mesh: MeshHardware) -> list[list[str]]:
     ]
 
 
-def _short(text: str, limit: int = 100) -> str:
+def _short(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+    return line if len(line) <= 100 else line[:99] + "…"
 
 
 @click.group(

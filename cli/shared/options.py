@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 import click
 
 from perfmodel.base.errors import FormatError, did_you_mean
-from perfmodel.base.fields import Field
+from perfmodel.base.fields import Field, field_of
 from perfmodel.base.files import read_toml, user_path
 from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.cli.group import Command, Option
@@ -43,6 +43,7 @@ from perfmodel.cli.shared.types import (
     Counts,
     FiniteRange,
     ListType,
+    Names,
     One,
     Paths,
     Size,
@@ -169,9 +170,9 @@ TYPES: Mapping[str, Callable[[Field], Any]] = {
     "clock_mhz": lambda field: Clock("MHz"),
     "sizes": lambda field: Sizes(),
     "count": lambda field: One(Counts()),
-    "counts": lambda field: Counts(),
+    "counts": lambda field: Counts(0 if field.minimum == 0 else 1),
     "name": lambda field: One(Words()),
-    "names": lambda field: Words(),
+    "names": lambda field: Names(field.choices) if field.choices else Words(),
     "path_name": lambda field: One(Paths()),
     "paths": lambda field: Paths(),
 }
@@ -205,7 +206,7 @@ def fields_of(table: str) -> Mapping[str, Field]:
         ``WING.TABLE``: a table of the wing's file; "shared" for what several wings share.
     """
     wing, _, name = table.partition(".")
-    return {key: _field(key, row) for key, row in _document(wing)[name].items()}
+    return {key: field_of(key, row) for key, row in _document(wing)[name].items()}
 
 
 @cache
@@ -221,19 +222,6 @@ def page(wing: str, name: str, line: str, kind: type[click.Command] = Command) -
 @cache
 def _document(wing: str) -> dict[str, Any]:
     return read_toml(FOLDER / wing / FILE)
-
-
-def _field(key: str, row: Mapping[str, Any]) -> Field:
-    plain: dict[str, Any] = {
-        "name": key,
-        "option": key.replace("_", "-"),
-        "kind": "text",
-        "default": None,
-        "minimum": -math.inf,
-        "maximum": math.inf,
-    }
-    lists = {name: tuple(row[name]) for name in ("choices", "spellings") if name in row}
-    return Field(**{**plain, **row, **lists})
 
 
 def options_of(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from perfmodel.kernels._jit import jit, jit_lean
 from perfmodel.kernels.serving.admission import blocks_needed, is_closed_loop
+from perfmodel.kernels.serving.cycle import BEGINNING
 from perfmodel.kernels.serving.queues import (
     Histogram,
     add,
@@ -60,9 +61,9 @@ depend on who met whom."""
 LEHMER, MODULUS = 48271, 2147483647
 """Lehmer's generator, which orders lengths (Park, Miller & Stockmeyer, CACM 36(7), 1993)."""
 
-BEGINNING, FEWEST_ROUNDS = 20.0, 4.0
-"""Of endless requests of a client so many are not counted; and so many are, and as many as 20 where
-clients are few. Requests of one length repeat what they did soon: of them both are alike."""
+FEWEST_ROUNDS = 4.0
+"""Of endless requests of a client so many are counted at least, and as many as `BEGINNING` where
+clients are few. Requests of one length repeat soon what they did: of them as few come before."""
 ENOUGH_REQUESTS = 2000.0
 """Requests that count, where clients make them endlessly."""
 CHANGES_OF_REQUEST = 16

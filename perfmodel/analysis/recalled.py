@@ -148,7 +148,7 @@ def _recalled_points(
         deployments_from_rows(model, chosen, engine=engine),
         LoadGrid(columns_from_rows([load], LOAD_FIELD_BY_NAME)),
         hardware,
-        str(attributes.get("method", "closed")),
+        str(row.get("method", attributes.get("method", "closed"))),
         routing,
         pool and hardware_from_dict(pool),
     )
@@ -289,8 +289,7 @@ def _served(table: Table, row: Mapping[str, Any], options: Mapping[str, Any]) ->
     if point.method not in METHODS:
         raise DataError(f"a replay of a trace ({point.method}) has no sensitivities; serve a load")
     grid = point.grid.take(point.grid.status == 0)
-    method = "closed" if point.method == "auto" else point.method  # whose changes are smooth
-    return ServingCase(grid, point.loads, point.hardware, method, **options)
+    return ServingCase(grid, point.loads, point.hardware, point.method, **options)
 
 
 def _engine(records: Mapping[str, Any], label: str) -> Engine:

@@ -85,6 +85,8 @@ class Field:
         Smallest of the numbers above 0.
     noun : str
         What messages call a count.
+    long_name : str
+        What it is in a dataset, where that is not the description.
     """
 
     name: str
@@ -111,6 +113,7 @@ class Field:
     shape: tuple[int, ...] = ()
     least: float = 0.0
     noun: str = "a whole number"
+    long_name: str = ""
 
     @property
     def expected(self) -> str:
@@ -174,6 +177,20 @@ class Field:
         shape = f" of shape {sizes}" if sizes else ""
         nested = f"a list{' of lists' * (self.depth - 1)}{shape}, each entry "
         return nested + single if self.depth else single
+
+
+def field_of(key: str, row: Mapping[str, Any]) -> Field:
+    """Return the field of a table's row (TOML): a text of any kind where it says no more."""
+    plain: dict[str, Any] = {
+        "name": key,
+        "option": key.replace("_", "-"),
+        "kind": "text",
+        "default": None,
+        "minimum": -math.inf,
+        "maximum": math.inf,
+    }
+    lists = {name: tuple(row[name]) for name in ("choices", "spellings") if name in row}
+    return Field(**{**plain, **row, **lists})
 
 
 _CELLS: Mapping[str, Callable[[str], Any]] = {

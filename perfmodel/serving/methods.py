@@ -47,7 +47,8 @@ def requests_run(grid: DeploymentGrid, loads: LoadGrid) -> Floats:
     ndarray of float64, as `perfmodel.kernels.serving.recursion.requests_of` says of one batch
         inf where there is none: open loops, and two pools.
     """
-    from perfmodel.kernels.serving.recursion import BEGINNING, ENOUGH_REQUESTS, FEWEST_ROUNDS
+    from perfmodel.kernels.serving.cycle import BEGINNING
+    from perfmodel.kernels.serving.recursion import ENOUGH_REQUESTS, FEWEST_ROUNDS
 
     groups = (grid["workers"] * grid["pipeline_parallel"]).astype(np.float64)
     if not grid.model.has_experts:

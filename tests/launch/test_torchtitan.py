@@ -238,11 +238,11 @@ def test_recipes_of_float8(table: str) -> None:
     """One scale per tensor is the default; of scales per row nothing is gathered in 8 bits."""
     for recipe, facts in (("tensorwise", ("current", True)), ("rowwise", ("rows", False))):
         text = f'{OLD}[{table}]\nrecipe_name = "{recipe}"\n'
-        launch = parse_launch(text, "job.toml", devices=64)[1]
+        launch = parse_launch(text, "job.toml", typed={"devices": 64})[1]
         assert (launch.framework.scaling, launch.framework.gathers_quantised) == facts
         written = tomllib.loads(format_launch("torchtitan", launch))
         assert written["quantize"]["linear"]["float8"]["recipe_name"] == recipe
-    assert parse_launch(OLD, "job.toml", devices=64)[1].framework.scaling == "current"
+    assert parse_launch(OLD, "job.toml", typed={"devices": 64})[1].framework.scaling == "current"
 
 
 def test_keys_of_the_first_releases() -> None:
@@ -250,7 +250,7 @@ def test_keys_of_the_first_releases() -> None:
     assert (launch.devices, launch["data_parallel"], launch["tensor_parallel"]) == (128, 8, 8)
     assert (launch["pipeline_parallel"], launch["precision"]) == (2, "fp8")
     assert launch["global_batch_size"] == 8
-    _, launch = parse_launch(WILD, "job.toml", devices=256)
+    _, launch = parse_launch(WILD, "job.toml", typed={"devices": 256})
     assert launch["data_parallel"] == 16
 
 

@@ -97,6 +97,7 @@ def test_every_row_of_a_table_makes_an_option(wing):
 def test_every_page_is_that_of_a_command(wing):
     pages = tomllib.loads((options.FOLDER / wing / "pages.toml").read_text(encoding="utf-8"))
     for path, text in pages.items():
+        parent: Any = cli
         command: Any = cli
         for name in path.split():
             context = click.Context(command)

@@ -96,9 +96,9 @@ MODELS = ("astra connected", "astra ring", "astra levels", "ours ring", "ours le
 
 def assert_same(full, few):
     """All figures and times of all ranks are equal."""
-    for name, _, _ in FIGURES:
+    for name in (figure.name for figure in FIGURES):
         np.testing.assert_array_equal(getattr(full, name), getattr(few, name), err_msg=name)
-    for name, _, _ in BY_COLLECTIVE:
+    for name in (figure.name for figure in BY_COLLECTIVE):
         np.testing.assert_array_equal(full.to_dataset()[name], few.to_dataset()[name])
     for rank in range(len(full.class_of_rank)):
         np.testing.assert_array_equal(full.starts(rank), few.starts(rank))
