@@ -67,8 +67,8 @@ clients are few. Requests of one length repeat soon what they did: of them as fe
 ENOUGH_REQUESTS = 2000.0
 """Requests that count, where clients make them endlessly."""
 CHANGES_OF_REQUEST = 16
-"""Changes of passes per request, on average, beyond which a recursion is given up: requests that are
-put back again and again take thousands."""
+"""Changes of passes per request, on average, beyond which a recursion is given up: requests
+that are put back again and again take thousands."""
 
 REQUESTS, INPUTS, OUTPUTS, QUEUED, DURATION, PLACES = range(6)
 """Places in `Tally.sums`: requests, their tokens, seconds in the queue; the time of it all [s]."""
