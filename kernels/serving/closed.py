@@ -463,7 +463,8 @@ def ending_of(
     takes R C/s - 1 lives where they start and end together, and half a life more where they have
     spread over a life meanwhile (renewals: t/T - 1/2 by a time t). That one takes a life, and
     longer ones may take longer: of n requests that start evenly spread over a life T, and take up
-    to L, the last ends sqrt(pi T w / 2 n) before T + L on average, w the width of their lives. Fewer and fewer decode meanwhile, and no prompts come.
+    to L, the last ends sqrt(pi T w / 2 n) before T + L on average, w the width of their lives.
+    Fewer and fewer decode meanwhile, and no prompts come.
     Requests of one length end as they began, but for the prompts.
     """
     most = 1.0
