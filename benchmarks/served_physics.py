@@ -37,6 +37,7 @@ MODELS = (
 )
 ENGINES = ("vllm", "vllm-0.14", "sglang", "sglang-0.5.8", "trtllm")
 TIMES = ("time_to_first_token", "time_per_output_token", "inter_token_latency", "request_time")
+REQUEST = "request_time_mean"
 LOADS, ROUNDING = 24, 1e-9
 Excess = NDArray[np.float64]
 
@@ -103,9 +104,12 @@ def weights_are_read(case: Case, base: Points) -> Excess:
     embedding = 1.0 - 2.0 * case.grid.model.embedding_parameters() / np.maximum(
         base.memory.weights, 1.0
     )
-    return least[:, None] * np.maximum(embedding, 0.0)[:, None] / value(
-        base, "time_per_output_token_mean"
-    ) - 1.0
+    return (
+        least[:, None]
+        * np.maximum(embedding, 0.0)[:, None]
+        / value(base, "time_per_output_token_mean")
+        - 1.0
+    )
 
 
 def less(name: str, **changes: Callable[[NDArray[Any]], NDArray[Any]]) -> Callable[..., Excess]:
@@ -134,16 +138,47 @@ def faster_links(case: Case, base: Points) -> Excess:
     return value(better, "request_time_mean") / value(base, "request_time_mean") - 1.0
 
 
+def one_more(numbers: NDArray[Any]) -> NDArray[Any]:
+    """Return each and one."""
+    return numbers + 1
+
+
+def twice(numbers: NDArray[Any]) -> NDArray[Any]:
+    """Return each twice."""
+    return 2 * numbers
+
+
+def longer(numbers: NDArray[Any]) -> NDArray[Any]:
+    """Return each and a quarter, and one."""
+    return numbers + numbers // 4 + 1
+
+
 LAWS = (
     Law("percentiles are in order", 0.0, ordered),
     Law("parts of memory add up", 0.0, memory_adds_up),
     Law("weights are read for every token", 0.0, weights_are_read),
-    Law("one client more, no less throughput", 0.02, less("request_rate", concurrency=lambda n: n + 1)),
-    Law("twice the clients, no less throughput", 0.02, less("request_rate", concurrency=lambda n: 2 * n)),
-    Law("a longer answer, no shorter request", 0.0, less("request_time_mean", output_length=lambda n: n + 1)),
+    Law(
+        "one client more, no less throughput",
+        0.02,
+        less("request_rate", concurrency=lambda n: n + 1),
+    ),
+    Law(
+        "twice the clients, no less throughput",
+        0.02,
+        less("request_rate", concurrency=lambda n: 2 * n),
+    ),
+    Law(
+        "a longer answer, no shorter request",
+        0.0,
+        less("request_time_mean", output_length=lambda n: n + 1),
+    ),
     Law("more memory, no less throughput", 0.0, more_memory),
     Law("faster links, no longer request", 0.0, faster_links),
-    Law("a longer prompt, no shorter request", 0.0, less("request_time_mean", input_length=lambda n: n + n // 4 + 1)),
+    Law(
+        "a longer prompt, no shorter request",
+        0.0,
+        less("request_time_mean", input_length=lambda n: n + n // 4 + 1),
+    ),
 )
 
 
@@ -212,10 +247,14 @@ def main() -> int:
             if known.any() and np.nanmax(excess) > told[2]:
                 at = np.unravel_index(int(np.nanargmax(excess)), excess.shape)
                 told[2:] = [float(np.nanmax(excess)), case.text(int(at[0]), int(at[1]))]
-    print("| law | compared | bent | beyond its bound | worst | bound |\n|---|---:|---:|---:|---:|---:|")
+    print(
+        "| law | compared | bent | beyond its bound | worst | bound |\n|---|---:|---:|---:|---:|---:|"
+    )
     for law in LAWS:
         some, broken, worst, _ = bent[law.name]
-        print(f"| {law.name} | {compared[law.name]:,} | {some:,} | {broken:,} | {worst:.3g} | {law.bound:g} |")
+        print(
+            f"| {law.name} | {compared[law.name]:,} | {some:,} | {broken:,} | {worst:.3g} | {law.bound:g} |"
+        )
     for law in LAWS:
         if bent[law.name][0]:
             print(f"\n{law.name}: {bent[law.name][3]}" + (f" ({law.why})" if law.why else ""))

@@ -379,7 +379,9 @@ def recurse_chosen(
                 values[:] = math.nan
                 values[ROWS.status] = NO_ROOM
                 continue
-            most = requests_of(loads, j, int(loads.concurrency[j] / groups) + 1)[0]
+            fewer = max(int(loads.concurrency[j] / groups), 1)
+            # One more client may make fewer requests, where they are endless.
+            most = max(requests_of(loads, j, fewer)[0], requests_of(loads, j, fewer + 1)[0])
             if most > requests.inputs.size:
                 requests, rank = new_requests(most), new_rank(most, entries)
             clear_tally(tally)

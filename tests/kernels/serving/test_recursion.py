@@ -13,7 +13,9 @@ from perfmodel.kernels.serving.recursion import (
     even_length,
     fill_requests,
     no_log,
+    recurse_chosen,
     recurse_points,
+    requests_of,
 )
 from perfmodel.kernels.serving.tables import (
     NO_ROOM,
@@ -132,3 +134,24 @@ def test_lengths_fill_their_range_evenly() -> None:
     assert abs(np.corrcoef(requests.inputs, requests.outputs)[0, 1]) < 0.05
     assert abs(np.corrcoef(requests.inputs[1:], requests.inputs[:-1])[0, 1]) < 0.05
     assert even_length(1.0, 0.0, 0.999) == 1.0
+
+
+def test_one_client_more_may_make_fewer_requests() -> None:
+    loads = load(concurrency=999.0, length_spread=0.5, output_length=4.0, input_length=8.0)
+    assert loads.rounds[0] == np.inf
+    assert requests_of(loads, 0, 500)[0] < requests_of(loads, 0, 499)[0]
+    found = row(deployment(ranks=2.0), loads)  # 499 clients on one rank, 500 on the other
+    assert found["status"] == STABLE
+    assert found["request_rate"] * found["request_time_mean"] == pytest.approx(999.0, rel=0.1)
+
+
+def test_what_takes_too_many_passes_is_given_up_where_nobody_asked() -> None:
+    blocks = 64.0  # for one request and a bit: others are put back again and again
+    deployments = deployment(blocks=blocks, block_tokens=16.0)
+    loads = load(concurrency=64.0, input_length=16.0, output_length=1000.0, rounds=4.0)
+    out, chosen = np.full((len(ROWS), 1, 1), -1.0), np.ones((1, 1), np.bool_)
+    recurse_chosen(TABLES, deployments, loads, out, *no_log(), chosen, True)
+    assert not chosen[0, 0]
+    assert (out == -1.0).all()
+    recurse_chosen(TABLES, deployments, loads, out, *no_log(), np.ones((1, 1), np.bool_), False)
+    assert out[ROWS.status, 0, 0] == STABLE
