@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from perfmodel.kernels.serving.rank import new_requests
+from perfmodel.kernels.serving.queues import new_histogram
+from perfmodel.kernels.serving.rank import LOGGED, limits_of, new_rank, new_requests
 from perfmodel.kernels.serving.recursion import (
     MODULUS,
     even_length,
@@ -16,6 +17,7 @@ from perfmodel.kernels.serving.recursion import (
     recurse_chosen,
     recurse_points,
     requests_of,
+    run_clients,
 )
 from perfmodel.kernels.serving.tables import (
     NO_ROOM,
@@ -145,13 +147,20 @@ def test_one_client_more_may_make_fewer_requests() -> None:
     assert found["request_rate"] * found["request_time_mean"] == pytest.approx(999.0, rel=0.1)
 
 
-def test_what_takes_too_many_passes_is_given_up_where_nobody_asked() -> None:
-    blocks = 64.0  # for one request and a bit: others are put back again and again
-    deployments = deployment(blocks=blocks, block_tokens=16.0)
-    loads = load(concurrency=64.0, input_length=16.0, output_length=1000.0, rounds=4.0)
-    out, chosen = np.full((len(ROWS), 1, 1), -1.0), np.ones((1, 1), np.bool_)
-    recurse_chosen(TABLES, deployments, loads, out, *no_log(), chosen, True)
-    assert not chosen[0, 0]
-    assert (out == -1.0).all()
-    recurse_chosen(TABLES, deployments, loads, out, *no_log(), np.ones((1, 1), np.bool_), False)
-    assert out[ROWS.status, 0, 0] == STABLE
+def test_what_takes_too_many_passes_is_given_up() -> None:
+    loads = load(concurrency=4.0, **SHORT)
+    requests, rank, gaps = new_requests(40), new_rank(40, 0), new_histogram()
+    fill_requests(requests, 40, loads, 0, 1)
+    limits = limits_of(deployment(), 0)
+    run_clients(TABLES, limits, requests, rank, gaps, 4, 40, 0, 10)
+    assert 10 <= rank.counts[LOGGED] <= 12
+    assert requests.last[39] <= 0.0
+
+
+def test_points_that_are_not_chosen_stay_as_they_are() -> None:
+    loads = load(concurrency=[2.0, 4.0, 0.0], request_rate=[0.0, 0.0, 1.0], **SHORT)
+    out, chosen = np.full((len(ROWS), 1, 3), -1.0), np.array([[False, True, True]])
+    recurse_chosen(TABLES, deployment(), loads, out, *no_log(), chosen, True)
+    assert chosen.tolist() == [[False, True, False]]
+    assert (out[:, 0, [0, 2]] == -1.0).all()
+    assert out[ROWS.status, 0, 1] == STABLE
