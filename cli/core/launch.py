@@ -13,7 +13,7 @@ from perfmodel.base.fields import refuse_unused
 from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.base.version import __version__
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.inputs import load_rows, load_software, of_hardware
+from perfmodel.cli.shared.inputs import check_acts, load_rows, load_software, of_hardware
 from perfmodel.cli.shared.launch_file import (
     SERVERS,
     SWEPT,
@@ -78,6 +78,7 @@ def launch_command(
     from perfmodel.launch.software import (
         format_launch,
         keys_of,
+        not_held,
         prepared,
         software_preset,
         software_title,
@@ -103,6 +104,7 @@ def launch_command(
         )
         launch, header = _stated(ctx, problem, software_preset(software))
     launch, notes = prepared(software, launch)
+    notes += not_held(software, launch)
     header = [*header, *notes, f"written by perfmodel {__version__}"]
     text = format_launch(software, launch, header)
     if as_json:
@@ -202,6 +204,7 @@ def _stated(
     from perfmodel.analysis.single import one_strategy
     from perfmodel.launch.describe import Launch
     from perfmodel.launch.software import filled_nodes
+    from perfmodel.training.project import run_of
 
     for param in ctx.command.params:
         if param.name in NEEDED and problem[param.name] is None:
@@ -216,11 +219,12 @@ def _stated(
     read = stated_launch()
     per_node = read.devices_per_node if read is not None else 0
     domain = read.domain if read is not None else 0
-    where = ""
+    where, run = "", None
     if problem["hardware"] is not None:
         hardware = _hardware(problem["hardware"], problem["settings"])
         per_node, where = hardware.system.devices_per_node, f" of {hardware.name}"
         domain = hardware.system.network[0].size
+        run = run_of(model, hardware, str(grid.row(0)["precision"]))
     launch = Launch(
         grid.row(0),
         framework,
@@ -228,6 +232,7 @@ def _stated(
         devices,
         filled_nodes(devices, per_node or 8),
         filled_nodes(devices, domain or per_node or 8),
+        run=run,
         remarks=read.remarks if read is not None else (),
     )
     return launch, [f"{model.name} on {devices:,} devices{where}, as {framework.name}"]
@@ -235,7 +240,13 @@ def _stated(
 
 def _hardware(name: str, settings: Mapping[str, Any]) -> Hardware:
     (hardware,), _ = load_rows([name], of_hardware(settings), {})
+    check_acts([name], settings, {}, _placed)
     return hardware
+
+
+def _placed(rows: list[Hardware], most: int) -> list[object]:
+    """Return what a launch file says of the hardware."""
+    return [(it.system.devices_per_node, it.system.network[0].size) for it in rows]
 
 
 def _document(software: str, launch: Launch, notes: list[str]) -> dict[str, Any]:

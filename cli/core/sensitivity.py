@@ -107,7 +107,7 @@ def _space(named: Mapping[str, Any]) -> tuple[Any, StrategyGrid, Any, Any]:
     (device,), _ = load_rows([named["hardware"]], of_hardware(named["settings"]), {})
     software = load_software(stated_framework(named["framework"]), named["settings"])
     chosen = {it.name: named[it.name] for it in FIELDS if named[it.name] is not None}
-    grid = strategy_grid(model, named["devices"], hardware=device, **chosen)
+    grid = strategy_grid(model, named["devices"], hardware=device, framework=software, **chosen)
     if not len(grid):
         raise StrategyError("no strategy is possible")
     return model, grid, device, software

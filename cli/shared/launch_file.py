@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from perfmodel.base.errors import FormatError
+from perfmodel.base.errors import FormatError, PerfModelError
 from perfmodel.base.files import user_path
+from perfmodel.base.strategy_fields import FIELD_BY_NAME
 from perfmodel.cli.group import EXIT_NOTHING_FITS, Option
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.models import LORA, adapter_defaults
@@ -22,17 +24,17 @@ if TYPE_CHECKING:
     from perfmodel.software.framework import Framework
 
 READ = "perfmodel.cli.shared.launch_file"
-TYPED = READ + ".devices"
+TYPED = READ + ".typed"
 
 
 class FromOption(Option):
-    """``--from``, which is read first, and still has to know the devices that are typed."""
+    """``--from``, which is read first, and still has to know what is typed beside it."""
 
     def handle_parse_result(
         self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
     ) -> tuple[Any, list[str]]:
-        """Keep what ``--devices`` says, and read the file."""
-        ctx.meta[TYPED] = opts.get("devices")
+        """Keep what stands beside it, and read the file."""
+        ctx.meta[TYPED] = opts
         return super().handle_parse_result(ctx, opts, args)
 
 
@@ -51,11 +53,8 @@ def read_launch_file(ctx: click.Context, param: click.Parameter, value: str | No
 
     from perfmodel.launch.software import read_launch
 
-    name, launch = read_launch(user_path(value))
-    asked = str(ctx.meta.get(TYPED) or "").replace("_", "")
-    if asked.isascii() and asked.isdigit() and 0 < len(asked) < 9:
-        # Degrees and batches that follow from the devices can be known now.
-        name, launch = read_launch(user_path(value), devices=int(asked))
+    typed = _typed(ctx)
+    name, launch = read_launch(user_path(value), typed=typed)
     ctx.meta[READ] = (name, launch)
     defaults: dict[str, Any] = {
         field: str(setting).lower() if isinstance(setting, bool) else str(setting)
@@ -74,6 +73,24 @@ def read_launch_file(ctx: click.Context, param: click.Parameter, value: str | No
     ctx.default_map = defaults
     for text in launch.remarks:
         remark(f"{value}: {text}")
+
+
+def _typed(ctx: click.Context) -> dict[str, Any]:
+    """Return the devices and the fields of a strategy that were typed; wrong ones are left out.
+
+    Those are refused when their own options are read.
+    """
+    found = {}
+    for option in ctx.command.params:
+        name = str(option.name)
+        value = ctx.meta[TYPED].get(name)
+        if value is None or not (name == "devices" or name in FIELD_BY_NAME):
+            continue
+        with suppress(click.UsageError, PerfModelError):
+            read = option.type_cast_value(ctx, value)
+            if isinstance(read, bool | int | float | str):
+                found[name] = read
+    return found
 
 
 def stated_launch() -> Launch | None:

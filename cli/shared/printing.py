@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.base.strategy_fields import FIELD_BY_NAME, FIELDS, SOFTWARE_DEFAULTS
+from perfmodel.base.strategy_fields import FIELD_BY_NAME, FIELDS
 from perfmodel.cli.group import Settings
 
 if TYPE_CHECKING:
     from perfmodel.kernels.work import Choice
-    from perfmodel.software.framework import Framework
+    from perfmodel.sweeps.sweep import Problem
 
 NARROWEST = 40  # what is narrower is laid out as if it were so wide
 LEAST_TEXT = 12  # a column of text is not wrapped to less
@@ -328,20 +328,19 @@ def strategy_items(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def command_line(
-    model: str, hardware: str, devices: int, row: dict[str, Any], framework: Framework
+    problem: Problem, model: str, hardware: str, devices: int, row: dict[str, Any]
 ) -> str:
     """Return the options that name one strategy, for a command to try next."""
     import shlex
 
-    from perfmodel.analysis.single import usual
+    from perfmodel.strategy.defaults import unlike_software
 
     parts = ["--model", model, "--hardware", hardware, "--devices", str(devices)]
     parts += ["--seq-len", str(row["sequence_length"])]
     parts += ["--global-batch", str(row["global_batch_size"])]
     items = dict(strategy_items(row))
-    for name, value in usual(framework, row).items():
-        if row[name] != value and row.get(SOFTWARE_DEFAULTS[name], 2) > 1:
-            items.setdefault(FIELD_BY_NAME[name].option, str(row[name]).lower())
+    for name in unlike_software(row, problem.framework, problem.model):
+        items.setdefault(FIELD_BY_NAME[name].option, str(row[name]).lower())
     for name, value in items.items():
         if name != "dp" and (name, value) not in (("tp", "1"), ("pp", "1")):
             parts += [f"--{name}", value]

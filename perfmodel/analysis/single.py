@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.base.facts import Run
-from perfmodel.base.strategy_fields import FIELD_BY_NAME, SOFTWARE_DEFAULTS
+from perfmodel.base.strategy_fields import FIELD_BY_NAME
 from perfmodel.model.spec import head_counts
-from perfmodel.software.framework import Framework, as_run, load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.strategy.grid import VALID, batches_of
 from perfmodel.strategy.rules import STATUS_NAMES, STATUS_REASONS
 
 if TYPE_CHECKING:
     from perfmodel.model.spec import ModelSpec
+    from perfmodel.software.framework import Framework
     from perfmodel.strategy.grid import StrategyGrid
     from perfmodel.strategy.pipelines import Pipeline
 
@@ -45,8 +44,8 @@ def one_strategy(
     model : ModelSpec
     devices : int
     axes : mapping of str to value
-        Fields of the strategy; those that are missing or None are as runs of the framework usually
-        have them (`SOFTWARE_DEFAULTS`), or have their defaults.
+        Fields of the strategy; those that are missing or None are as
+        `perfmodel.strategy.defaults` has them.
     framework : str or Framework, optional
     table : Pipeline, optional
         A schedule that was read from a file: says how many stages, chunks and micro-batches.
@@ -59,12 +58,8 @@ def one_strategy(
     given = {name: value for name, value in axes.items() if value is not None}
     if table is not None:
         given |= stages_of_table(table, given)
-    if framework is not None:
-        precision = str(given.get("precision", "bf16"))
-        run = Run(precision, model.has_experts, 0, sinks=model.has_sinks)
-        given = usual(as_run(load_framework(framework), run), given) | given
     check_devices(devices, given)
-    grid = strategies_from_rows(model, devices, [given], table)
+    grid = strategies_from_rows(model, devices, [given], table, framework)
     status = int(grid.status[0])
     if table is not None and (batches := int(batches_of(grid)[0])) != table.order.micro_batches:
         fitting = int(grid["global_batch_size"][0]) // max(batches, 1) * table.order.micro_batches
@@ -103,28 +98,6 @@ def stages_of_table(table: Pipeline, given: Mapping[str, Any]) -> dict[str, Any]
         if given.get(name, value) != value:
             option = FIELD_BY_NAME[name].option
             raise StrategyError(f"--{option} {given[name]}: the schedule's table has {value}")
-    return found
-
-
-def usual(framework: Framework, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of `SOFTWARE_DEFAULTS` as runs of a framework have them that do not say.
-
-    Parameters
-    ----------
-    framework : Framework
-        One that recomputes the least with which a run fits has the field's default.
-    given : mapping of str to value
-        Fields that are named: what is sharded depends on the pipeline.
-    """
-    found = {
-        name: getattr(framework, name)
-        for name, degree in SOFTWARE_DEFAULTS.items()
-        if degree not in DEGREES or int(given.get(degree, 1)) > 1
-    }
-    if not found["recompute"]:
-        del found["recompute"]
-    if int(given.get("pipeline_parallel", 1)) > 1 and framework.gathers_once_in_pipeline:
-        found["zero_stage"] = min(found["zero_stage"], 2)
     return found
 
 

@@ -50,6 +50,8 @@ SOFTWARE_DEFAULTS: Mapping[str, str] = {
     "zero_stage": "data_parallel",
     "recompute": "",
 }
-"""Fields that a run has, where nobody names them, as facts of the same name say of its software;
-and the degree without which they mean nothing."""
+"""Fields that a run has, where nobody names them, as facts of the same name say of its software
+(`perfmodel.strategy.defaults`); and the degree without which they mean nothing."""
+DEFAULT_FRAMEWORK = "megatron"
+"""Software where nobody names one."""
 FIELD_BY_NAME: Mapping[str, Field] = {item.name: item for item in FIELDS}

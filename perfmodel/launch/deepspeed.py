@@ -24,13 +24,14 @@ from perfmodel.launch.core import CoreWords, core_facts
 from perfmodel.launch.describe import Launch, has_experts
 from perfmodel.launch.megatron import read_devices, read_model
 from perfmodel.launch.reading import (
+    DEGREES,
     finished,
     read_layers,
     read_offload,
     with_replicas,
     write_layers,
 )
-from perfmodel.launch.settings import Keys, Settings, Words
+from perfmodel.launch.settings import NOTHING, Keys, Settings, Words
 from perfmodel.launch.table import load_program
 from perfmodel.launch.text import format_command, heredocs, nested, parse_arguments
 from perfmodel.model.presets import find_preset, load_model
@@ -137,7 +138,7 @@ def body(launch: Launch) -> str:
     return script + format_command(words, options, '"$@"')
 
 
-def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
+def parse_launch(text: str, path: str, typed: Keys = NOTHING) -> Launch:
     """Return what a script, or a configuration alone, says.
 
     Raises
@@ -147,6 +148,7 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
     """
     alone = text.lstrip().startswith("{")
     settings = Settings(path, {}) if alone else parse_arguments(text, path)
+    settings.typed = typed
     documents = [(text, 0, path)]
     if not alone:
         inside = [(document, before, path) for document, before in heredocs(text)]
@@ -178,7 +180,7 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
     cut = settings.flag("enable-expert-tensor-parallelism")
     strategy["expert_tensor_parallel"] = strategy["tensor_parallel"] if experts and cut else 1
     found, per_node = read_devices(settings)
-    devices = found or devices
+    devices = typed.get("devices", found)
     strategy = with_replicas(settings, strategy, devices)
     _read_batches(settings, strategy)
     if _MICS in settings and strategy["zero_stage"] == 3:
@@ -282,6 +284,12 @@ def _join(settings: Settings) -> None:
 
 def _read_batches(settings: Settings, strategy: Keys) -> None:
     """Read the two batches; of three numbers in a configuration one may be left out."""
+    typed = settings.typed
+    for field, key in (("micro_batch_size", _MICRO), ("global_batch_size", _GLOBAL)):
+        if field in typed:
+            settings.put({key: typed[field]})
+    if settings.asked_of((*DEGREES, "devices", "micro_batch_size", "global_batch_size")):
+        settings.put({}, [_STEPS] if _MICRO in settings and _GLOBAL in settings else ())
     replicas = strategy.get("data_parallel")
     micro = settings.whole(_MICRO) if _MICRO in settings else None
     total = settings.whole(_GLOBAL) if _GLOBAL in settings else None

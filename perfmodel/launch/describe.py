@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from perfmodel.base.facts import Run
 from perfmodel.base.strategy_fields import FIELDS, MAPPINGS
 from perfmodel.model.adapters import AdapterSpec
 from perfmodel.model.layers import describe_layer, describe_mixer
@@ -38,6 +39,10 @@ class Launch:
         Devices of one innermost network: an NVLink domain, a TPU slice; 0 where unknown.
     adapters : AdapterSpec or None
         What a file has trained beside frozen weights; `model` is as it is without them.
+    run : Run or None
+        What tells the runs of which some facts hold; None where the machine is unknown.
+    facts : mapping
+        As read: facts of the framework that the file states, or has by its silence.
     remarks : tuple of str
         What the reader, or the projection, could not take as it stands.
     """
@@ -49,6 +54,8 @@ class Launch:
     devices_per_node: int = 0
     domain: int = 0
     adapters: AdapterSpec | None = None
+    run: Run | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
 
     def __getitem__(self, field: str) -> Any:

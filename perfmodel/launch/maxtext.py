@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from perfmodel.base.errors import FormatError
 from perfmodel.launch.describe import Launch, beyond_common, has_experts, known_as
 from perfmodel.launch.reading import finished
-from perfmodel.launch.settings import Keys, Settings
+from perfmodel.launch.settings import NOTHING, Keys, Settings
 from perfmodel.launch.table import Spelling, load_program
 from perfmodel.launch.text import parse_yaml
 from perfmodel.model.build import dense_model, moe_model
@@ -47,6 +48,13 @@ _LAYERS = "num_layers_per_pipeline_stage"
 _OPTIMIZER = "shard_optimizer_over_data"
 _BY_CORES = ("v2", "v3", "v4", "v5p")  # topologies named by cores, two of a chip
 # Axes of the mesh, innermost first.
+TYPED_AXES = {
+    "tensor_parallel": "tensor_sequence",
+    "context_parallel": "context",
+    "expert_parallel": "expert",
+    "pipeline_parallel": "pipeline",
+}
+"""Field of a strategy -> axis of the mesh that a typed one is put on."""
 AXES = ("tensor_sequence", "context", "expert", "fsdp", "data", "pipeline")
 
 
@@ -175,7 +183,7 @@ def notes(launch: Launch) -> list[str]:
     return found
 
 
-def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
+def parse_launch(text: str, path: str, typed: Keys = NOTHING) -> Launch:
     """Return what a YAML file, or words such as ``ici_fsdp_parallelism=8``, say.
 
     Raises
@@ -183,11 +191,14 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
     FormatError
         Names the key and its line.
     """
-    return launch_of(parse_yaml(text, path), devices)
+    settings = parse_yaml(text, path)
+    settings.typed = typed
+    return launch_of(settings)
 
 
 def launch_of(settings: Settings, devices: int = 0) -> Launch:
-    """Return what MaxText's keys say; `devices`: 0 where unknown."""
+    """Return what MaxText's keys say; `devices`: 0 where unknown, or typed."""
+    devices = settings.typed.get("devices", devices)
     _old_names(settings)
     words, offloaded = _read_policy(settings)
     skipped = ("zero_stage", "pipeline_schedule")
@@ -199,7 +210,7 @@ def launch_of(settings: Settings, devices: int = 0) -> Launch:
     routed = model is None or has_experts(model)
     if routed:
         facts |= _read_experts(settings)
-    found, domain = _mesh(settings, _topology(settings) or devices)
+    found, domain = _mesh(settings, settings.typed.get("devices") or _topology(settings) or devices)
     tensor_parallel = max(found["tensor_sequence"], 1) * max(found["tensor"], 1)
     strategy |= {
         "tensor_parallel": tensor_parallel,
@@ -331,12 +342,15 @@ def _mesh(settings: Settings, devices: int) -> tuple[dict[str, int], int]:
         Two axes take what is left, or nothing is left for one.
     """
     axes = (*AXES, "tensor")
+    _put_axes(settings)
     names = {net: [f"{net}_{axis}_parallelism" for axis in axes] for net in ("ici", "dcn")}
     stated = {net: [_one(settings, key) for key in keys] for net, keys in names.items()}
     for net, keys in names.items():
         left = [key for key, degree in zip(keys, stated[net], strict=True) if degree == 0]
         if len(left) > 1:
             raise settings.contradiction("only one axis can take what is left", *left)
+    if devices and settings.asked_of((*TYPED_AXES, "devices")):
+        _leave_open(stated, axes, devices)
     if devices:
         product = math.prod(degree for each in stated.values() for degree in each if degree)
         if devices % product:
@@ -354,6 +368,33 @@ def _mesh(settings: Settings, devices: int) -> tuple[dict[str, int], int]:
     return {axis: inner * outer for axis, inner, outer in pairs}, math.prod(stated["ici"])
 
 
+def _put_axes(settings: Settings) -> None:
+    """Put typed degrees in place of those of the axes."""
+    for field, axis in TYPED_AXES.items():
+        if field in settings.typed:
+            others = [key for key in _axis_keys(axis) if key in settings.entries]
+            settings.put({f"ici_{axis}_parallelism": settings.typed[field]}, others)
+            if field == "tensor_parallel":
+                settings.put({}, _axis_keys("tensor"))
+
+
+def _leave_open(stated: dict[str, list[int]], axes: Sequence[str], devices: int) -> None:
+    """Leave to typed devices what is sharded over them, else what is replicated."""
+    shards, copies = axes.index("fsdp"), axes.index("data")
+    if stated["ici"][shards] * stated["dcn"][shards] == 1:
+        shards, copies = copies, shards
+    for place, open_degree in ((shards, 0), (copies, 1)):
+        degrees = [degree for each in stated.values() for degree in each]
+        known = math.prod(degree for degree in degrees if degree)
+        if devices % known == 0 and (0 in degrees or known == devices):
+            return
+        stated["ici"][place], stated["dcn"][place] = open_degree, 1
+
+
+def _axis_keys(axis: str) -> list[str]:
+    return [f"{net}_{axis}_parallelism" for net in ("ici", "dcn")]
+
+
 def _one(settings: Settings, key: str) -> int:
     """Return one degree of an axis; 0 for what is left of the devices."""
     default = {"ici_fsdp_parallelism": -1, "dcn_data_parallelism": -1}.get(key, 1)
@@ -365,6 +406,9 @@ def _one(settings: Settings, key: str) -> int:
 
 def _read_batches(settings: Settings, strategy: Keys, devices: int) -> None:
     """Read micro- and global batch from the sequences of a device."""
+    typed = settings.typed
+    if {"micro_batch_size", "global_batch_size"} <= set(typed):
+        return
     each = settings.number(_BATCH, 12.0)
     steps = settings.whole(_STEPS, 1)
     if strategy["pipeline_parallel"] == 1:

@@ -10,8 +10,10 @@ fused gradient accumulation and CUDA_DEVICE_MAX_CONNECTIONS unset.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
+from perfmodel.base.files import Entry
 from perfmodel.launch.core import CoreWords, core_facts, core_model, core_software, pattern_text
 from perfmodel.launch.describe import Launch, has_experts
 from perfmodel.launch.reading import (
@@ -23,7 +25,7 @@ from perfmodel.launch.reading import (
     with_replicas,
     write_layers,
 )
-from perfmodel.launch.settings import Keys, Settings
+from perfmodel.launch.settings import NOTHING, Keys, Settings, Words
 from perfmodel.launch.stages import (
     LAYOUT,
     SPLITS,
@@ -33,10 +35,11 @@ from perfmodel.launch.stages import (
     stage_words,
 )
 from perfmodel.launch.table import Program, load_program
-from perfmodel.launch.text import format_command, parse_arguments
+from perfmodel.launch.text import format_command, parse_arguments, parse_yaml
 from perfmodel.model.spec import ModelSpec
 
 PROGRAM = load_program("megatron")
+SECTIONS = ("ARGS", "MODEL_ARGS")
 RENAMED, NEGATED = PROGRAM.own["renamed"], PROGRAM.own["negated"]
 
 
@@ -108,7 +111,7 @@ def body(launch: Launch) -> str:
     return connections + format_command(words, keys_of(launch), '"$@"')
 
 
-def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
+def parse_launch(text: str, path: str, typed: Keys = NOTHING) -> Launch:
     """Return what a command line or a script with Megatron-LM's arguments says.
 
     Raises
@@ -116,9 +119,35 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
     FormatError
         Names the option and its line.
     """
-    settings = parse_arguments(text, path)
+    settings = parse_recipe(text, path) if RECIPE.search(text) else parse_arguments(text, path)
+    settings.typed = typed
     found, per_node = read_devices(settings)
-    return launch_of(settings, found or devices, per_node)
+    return launch_of(settings, typed.get("devices", found), per_node)
+
+
+RECIPE = re.compile(PROGRAM.own["told_alone"][0])
+
+
+def parse_recipe(text: str, path: str) -> Settings:
+    """Return the options of a YAML recipe: ``ARGS``, or ``MODEL_ARGS``, of a command.
+
+    Keys are options, with dashes or underscores; a list, or words, are several values.
+
+    Raises
+    ------
+    FormatError
+        It is no YAML.
+    """
+    entries = {}
+    for name, entry in parse_yaml(text, path).entries.items():
+        section, _, key = name.partition(".")
+        value = entry.value
+        if section not in SECTIONS or value is None or value is False:
+            continue
+        words = value if isinstance(value, list) else str(value).split()
+        plain = () if value is True else map(str, words)
+        entries[key.lstrip("-").replace("_", "-")] = Entry(Words(plain), entry.line)
+    return Settings(path, entries)
 
 
 def launch_of(

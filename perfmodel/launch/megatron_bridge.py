@@ -19,7 +19,7 @@ from perfmodel.launch.core import CoreWords, core_facts
 from perfmodel.launch.describe import Launch, experts_per_token, has_experts
 from perfmodel.launch.megatron import read_features, read_model
 from perfmodel.launch.reading import finished, with_replicas, write_layers
-from perfmodel.launch.settings import Keys, Settings
+from perfmodel.launch.settings import NOTHING, Keys, Settings
 from perfmodel.launch.stages import core_schedule, read_layout, read_stages, stage_words
 from perfmodel.launch.table import load_program
 from perfmodel.launch.text import launcher, parse_yaml
@@ -83,7 +83,7 @@ def _model_keys(launch: Launch) -> Keys:
     return keys
 
 
-def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
+def parse_launch(text: str, path: str, typed: Keys = NOTHING) -> Launch:
     """Return what a YAML file, or words such as ``model.tensor_model_parallel_size=8``, say.
 
     Raises
@@ -92,8 +92,9 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
         Names the key and its line.
     """
     settings = parse_yaml(text, path, root="ConfigContainer")
+    settings.typed = typed
     found, per_node = launcher(text)
-    return launch_of(settings, found or devices, per_node)
+    return launch_of(settings, typed.get("devices", found), per_node)
 
 
 def launch_of(

@@ -8,12 +8,13 @@ the words of Hugging Face. Ranks are laid out tensor, context, data, pipeline
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from perfmodel.base.errors import ModelError
 from perfmodel.launch.describe import Launch
-from perfmodel.launch.reading import finished
-from perfmodel.launch.settings import Keys, Settings
+from perfmodel.launch.reading import DEGREES, finished
+from perfmodel.launch.settings import NOTHING, Keys, Settings
 from perfmodel.launch.table import load_program
 from perfmodel.launch.text import launcher, parse_yaml
 from perfmodel.model.config import model_from_config
@@ -25,8 +26,8 @@ _STEPS = "tokens.batch_accumulation_per_replica"
 _CONFIG = "model.model_config."
 
 
-def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
-    """Return what a configuration says; its degrees say how many `devices` there are.
+def parse_launch(text: str, path: str, typed: Keys = NOTHING) -> Launch:
+    """Return what a configuration says; its degrees say how many devices there are, unless typed.
 
     Raises
     ------
@@ -34,6 +35,7 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
         Names the key and its line.
     """
     settings = parse_yaml(text, path)
+    settings.typed = typed
     for key in _ENUMERATIONS:
         if key in settings:
             entry = settings.entries[key]
@@ -41,13 +43,17 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
     strategy, facts = PROGRAM.read(settings)
     if strategy["tensor_parallel"] == 1:
         strategy["sequence_parallel"] = False
+    others = math.prod(strategy[name] for name in DEGREES)
+    devices = typed.get("devices", 0)
+    if devices and "data_parallel" not in typed and devices % others == 0:
+        strategy["data_parallel"] = devices // others
     replicas = strategy["data_parallel"]
     strategy["global_batch_size"] = (
         strategy["micro_batch_size"] * settings.whole(_STEPS, 1) * replicas
     )
-    product = replicas * strategy["context_parallel"] * strategy["pipeline_parallel"]
-    product *= strategy["tensor_parallel"]
+    product = replicas * others
     found, per_node = launcher(text)
+    found = typed.get("devices", found)
     if found and found != product:
         keys = [settings.fields[name] for name in ("data_parallel", "tensor_parallel")]
         raise settings.contradiction(

@@ -16,7 +16,7 @@ from typing import Any
 from perfmodel.base.files import Entry
 from perfmodel.launch import megatron_bridge
 from perfmodel.launch.describe import Launch
-from perfmodel.launch.settings import Settings
+from perfmodel.launch.settings import NOTHING, Keys, Settings
 from perfmodel.launch.table import load_program
 from perfmodel.launch.text import parse_yaml, shell_words
 from perfmodel.model.presets import find_preset, load_model
@@ -28,7 +28,7 @@ _FP8 = "bf16_with_fp8_delayed_scaling_mixed"
 _RECIPE = re.compile(r"([A-Za-z]+?)(\d*)Config(\d+x)?(\d+[BM])")
 
 
-def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
+def parse_launch(text: str, path: str, typed: Keys = NOTHING) -> Launch:
     """Return what a configuration, overrides, or a script of variables says.
 
     Raises
@@ -37,8 +37,9 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
         Names the key and its line.
     """
     if re.search(r"\bTENSOR_MODEL_PARALLEL=", text):
-        return _benchmark(text, path, devices)
+        return _benchmark(text, path, typed)
     settings = parse_yaml(text, path)
+    settings.typed = typed
     nodes = settings.whole("trainer.num_nodes", 1)
     each = settings.whole("trainer.devices", 0, -1)
     found = nodes * each if each > 0 else 0
@@ -52,7 +53,12 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
     for name in ("tensor_model", "context", "pipeline_model"):
         settings.entries.setdefault(f"model.{name}_parallel_size", Entry(1))
     return megatron_bridge.launch_of(
-        settings, found or devices, max(each, 0), model=model, name="nemo", presets=PROGRAM.presets
+        settings,
+        typed.get("devices", found),
+        max(each, 0),
+        model=model,
+        name="nemo",
+        presets=PROGRAM.presets,
     )
 
 
@@ -124,7 +130,7 @@ def _preset(name: str) -> str | None:
     return find_preset(name.replace("_", "-")) if name else None
 
 
-def _benchmark(text: str, path: str, devices: int) -> Launch:
+def _benchmark(text: str, path: str, typed: Keys) -> Launch:
     """Return what a script of MLPerf Training exports."""
     entries: dict[str, Entry] = {}
     variables, rounds = PROGRAM.own["variables"], PROGRAM.own["benchmarks"]
@@ -134,7 +140,7 @@ def _benchmark(text: str, path: str, devices: int) -> Launch:
             entries[variables[name]] = Entry(_plain(value), line)
     settings = Settings(path, entries)
     nodes, each = settings.whole("DGXNNODES", 0, 0), settings.whole("DGXNGPU", 8)
-    found = nodes * each or devices
+    found = typed.get("devices", nodes * each)
     product = 1
     for name in ("tensor_model", "pipeline_model", "context"):
         product *= settings.whole(f"model.{name}_parallel_size", 1)
@@ -143,6 +149,7 @@ def _benchmark(text: str, path: str, devices: int) -> Launch:
         entries["train.global_batch_size"] = entries["MINIBS"]._replace(value=batch)
     entries.setdefault("train.micro_batch_size", Entry(1))
     settings = Settings(path, entries)
+    settings.typed = typed
     tasks = PROGRAM.own["tasks"]
     said = f"{path}\n{text}"
     task = next((it for it in tasks if re.search(it["words"], said, re.IGNORECASE)), None)

@@ -19,7 +19,7 @@ from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.launch import maxtext, megatron, torchtitan
 from perfmodel.launch.core import core_facts
 from perfmodel.launch.describe import Launch, known_as
-from perfmodel.launch.settings import Keys, Settings
+from perfmodel.launch.settings import NOTHING, Keys, Settings
 from perfmodel.launch.stages import core_schedule
 from perfmodel.launch.table import load_program
 from perfmodel.launch.text import format_yaml, launcher, parse_yaml
@@ -97,7 +97,7 @@ def notes(launch: Launch) -> list[str]:
     return ["Primus has no file of this model: its sizes stand in the overrides"]
 
 
-def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
+def parse_launch(text: str, path: str, typed: Keys = NOTHING) -> Launch:
     """Return what an experiment says.
 
     Raises
@@ -114,7 +114,7 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
     if framework not in ("megatron", "torchtitan", "maxtext"):
         raise document.wrong(_MODULE + "framework", "one of megatron, torchtitan, maxtext")
     found, per_node = launcher(text)
-    devices = found or devices
+    devices = typed.get("devices", found)
     named = document.word(_MODULE + "model").removesuffix(".yaml")
     model = _load(named)
     inside = {
@@ -123,8 +123,11 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
         if key.startswith(_OVERRIDES)
     }
     if framework == "megatron":
-        return _of_megatron(Overrides(path, inside), model, named, devices, per_node)
+        overrides = Overrides(path, inside)
+        overrides.typed = typed
+        return _of_megatron(overrides, model, named, devices, per_node)
     settings = Settings(path, inside)
+    settings.typed = typed
     if model is None and named:
         settings.remark(f"model '{named}' is not known here; --model names one")
     if framework == "torchtitan":

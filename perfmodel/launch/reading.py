@@ -182,6 +182,7 @@ def with_replicas(settings: Settings, strategy: Keys, devices: int, sets: str = 
     FormatError
         The degrees do not divide the devices, or the shard sets the ranks.
     """
+    strategy = {**strategy, **{it: settings.typed[it] for it in DEGREES if it in settings.typed}}
     product = 1
     for name in DEGREES:
         product *= strategy.get(name, 1)
@@ -245,8 +246,15 @@ def finished(
         A key is none, or batches do not fit together.
     """
     presets = tuple(presets) or program.presets
-    spelled = (key for item in program.software for words in item.spellings for key in words.keys)
+    spelled = (
+        key
+        for item in program.software
+        for words in item.spellings
+        for key in (*words.keys, *words.also)
+    )
     refuse_unknown(settings, {*program.watched, *spelled}, closed)
+    strategy = {**strategy, **settings.typed}
+    strategy.pop("devices", None)
     _check_batches(settings, strategy)
     model = _named(model)
     if "data_parallel" in strategy and {"global_batch_size", "sequence_length"} <= set(strategy):
@@ -258,7 +266,8 @@ def finished(
         for choice in program.software
         if choice.matters(base)
     }
-    framework = nearest_framework(presets, {**facts, **found})
+    facts = {**facts, **found}
+    framework = nearest_framework(presets, facts)
     remark_unread(settings, program.watched)
     return Launch(
         strategy,
@@ -267,6 +276,7 @@ def finished(
         devices,
         devices_per_node,
         domain,
+        facts=facts,
         remarks=tuple(dict.fromkeys(settings.remarks)),
     )
 

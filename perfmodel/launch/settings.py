@@ -14,6 +14,7 @@ from perfmodel.base.files import Entry, shortened
 LARGEST = 2**40  # of a whole number: larger than any run
 _WHOLE = re.compile(r"-?\d+", re.ASCII)
 Keys = dict[str, Any]
+NOTHING: Keys = {}
 LONGEST_REMARK = 300  # characters
 ALIKE = 0.8  # of the letters of two spellings of one word
 SHORTEST_NAME = 6  # letters of a key that others are likened to
@@ -50,6 +51,8 @@ class Settings:
         self.names: dict[str, str] = {}  # today's name of a key -> the one that is in the file
         self.files: dict[str, str] = {}  # key -> another file, in which it stands
         self.fields: dict[str, str] = {}  # of the strategy -> the key that stated it
+        self.typed: Mapping[str, Any] = {}  # fields, and devices, that were typed: they win
+        self.model = ""  # what the file's first comment names where no key does
 
     def __contains__(self, key: str) -> bool:
         return self.stated(key) is not None
@@ -108,6 +111,17 @@ class Settings:
                 "two names of one thing: should be equal, or one of them absent", old, new
             )
         self.read.add(old)
+
+    def put(self, keys: Mapping[str, Any], instead_of: Iterable[str] = ()) -> None:
+        """Put what the command line says in place of keys of the file."""
+        for key in instead_of:
+            self.entries.pop(key, None)
+            self.read.add(key)
+        self.entries |= {key: Entry(value) for key, value in keys.items()}
+
+    def asked_of(self, names: Iterable[str]) -> bool:
+        """Tell whether any of some fields was typed."""
+        return any(name in self.typed for name in names)
 
     def remark(self, text: str) -> None:
         """Remember something that the user should know, in one line whatever it quotes."""

@@ -12,16 +12,27 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import DataError, FormatError, StrategyError, did_you_mean
+from perfmodel.base.facts import Run, text_of
+from perfmodel.base.fields import facts_of
 from perfmodel.base.files import read_text
 from perfmodel.base.provenance import record_of
 from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.base.units import format_gib, format_time
 from perfmodel.launch import MODULES
 from perfmodel.launch.describe import Launch, settled
+from perfmodel.launch.settings import NOTHING, Keys
 from perfmodel.launch.table import holds, refuse
-from perfmodel.launch.text import format_comment, format_toml, format_yaml
-from perfmodel.model.presets import model_from_record
-from perfmodel.software.framework import FRAMEWORKS, framework_of_record, load_framework
+from perfmodel.launch.text import format_comment, format_toml, format_yaml, note_line, noted
+from perfmodel.model.presets import find_preset, model_from_record
+from perfmodel.model.spec import ModelSpec
+from perfmodel.software.framework import (
+    FRAMEWORKS,
+    OF_MEASURED_RUNS,
+    Framework,
+    as_run,
+    framework_of_record,
+    load_framework,
+)
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
@@ -99,7 +110,9 @@ def prepared(name: str, launch: Launch) -> tuple[Launch, list[str]]:
         # A layout that was asked for is the launch's, not the other software's.
         framework = load_framework(program.preset, **({} if shipped else {"stage_split": stated}))
     strategy = settled(launch.strategy, launch.model)
-    ready = replace(launch, strategy=strategy, framework=framework, remarks=())
+    run = launch.run or least_run(launch.model, launch["precision"])
+    framework = as_run(framework, run)
+    ready = replace(launch, strategy=strategy, framework=framework, run=run, remarks=())
     own = getattr(module, "notes", None)  # what no condition of its table can tell
     notes += own(ready) if own else []
     table = program.own.get("notes", ())
@@ -131,7 +144,62 @@ def format_launch(name: str, launch: Launch, header: Sequence[str] = ()) -> str:
     body = getattr(module, "body", None)
     write = format_toml if name == "torchtitan" else format_yaml
     text: str = body(ready) if body else write(module.keys_of(ready))
-    return format_comment([*(" ".join(line.split()) for line in header), *head]) + text
+    said = {"framework": ready.framework.name.partition("[")[0]}
+    if ready.model is not None and find_preset(ready.model.name):
+        said["model"] = ready.model.name
+    lines = [*(" ".join(line.split()) for line in header), *head, note_line(said)]
+    return format_comment(lines) + text
+
+
+def not_held(name: str, launch: Launch) -> list[str]:
+    """Return remarks on what a launch file cannot hold, or says otherwise when it is read.
+
+    Parameters
+    ----------
+    name : str
+        One of `MODULES`.
+    launch : Launch
+        From `prepared`.
+    """
+    try:
+        _, read = parse_launch(format_launch(name, launch), "the file", name)
+    except FormatError as error:
+        return [f"the file cannot be read back: {error}"]
+    remarks = []
+    if read.devices != launch.devices:
+        remarks.append(f"the file does not say the devices: --devices {launch.devices} does")
+        stated = {"devices": launch.devices}
+        _, read = parse_launch(format_launch(name, launch), "the file", name, stated)
+    if read.model is None and launch.model is not None:
+        remarks.append(f"the file does not say the model: --model {launch.model.name} does")
+    model = launch.model
+    mine = settled(launch.strategy, model)
+    theirs = settled({**mine, **read.strategy}, model)
+    for spec in FIELDS:
+        if mine[spec.name] != theirs[spec.name]:
+            said, other = text_of(mine[spec.name]), text_of(theirs[spec.name])
+            remarks.append(f"the file says no {spec.option} {said}: it reads as {other}")
+    return remarks + _facts_not_held(launch, read)
+
+
+def _facts_not_held(launch: Launch, read: Launch) -> list[str]:
+    """Return remarks on facts of the software that a file does not hold."""
+    wanted = launch.framework
+    found = as_run(read.framework, launch.run) if launch.run else read.framework
+    lost = [
+        f"software.{name}={text_of(getattr(wanted, name))}"
+        for name in facts_of(Framework)
+        if name not in OF_MEASURED_RUNS and getattr(wanted, name) != getattr(found, name)
+    ]
+    return [f"the file does not say {', '.join(lost)}; --set does, beside --from"] if lost else []
+
+
+def least_run(model: ModelSpec | None, precision: str) -> Run:
+    """Return what tells a run of a model on a machine that nobody names."""
+    if model is None:
+        return Run(precision, False, 0)
+    recurrent = any(layer.recurrences for layer in model.layer_kinds()[0])
+    return Run(precision, model.has_experts, 0, recurrent=recurrent, sinks=model.has_sinks)
 
 
 def keys_of(name: str, launch: Launch) -> dict[str, Any]:
@@ -140,7 +208,7 @@ def keys_of(name: str, launch: Launch) -> dict[str, Any]:
     return keys
 
 
-def parse_launch(text: str, path: str, name: str = "", devices: int = 0) -> tuple[str, Launch]:
+def parse_launch(text: str, path: str, name: str = "", typed: Keys = NOTHING) -> tuple[str, Launch]:
     """Return the software that a text is for, and the launch that it describes.
 
     Parameters
@@ -150,8 +218,8 @@ def parse_launch(text: str, path: str, name: str = "", devices: int = 0) -> tupl
         What errors call the file.
     name : str
         Software; empty: told from the text.
-    devices : int
-        Devices of the run where the file does not say; 0: unknown.
+    typed : mapping
+        ``devices``, and fields of the strategy, that count in place of what the file says.
 
     Raises
     ------
@@ -162,11 +230,20 @@ def parse_launch(text: str, path: str, name: str = "", devices: int = 0) -> tupl
     if not found:
         titles = ", ".join(software_title(item) for item in (*MODULES, *READERS))
         raise FormatError(f"{path}: no launch file; arguments or a file of {titles} is needed")
-    return found, software_module(found).parse_launch(text, path, devices)
+    module = software_module(found)
+    launch: Launch = module.parse_launch(text, path, typed)
+    said = noted(text).get("framework", "")
+    if said in FRAMEWORKS and (said in module.PROGRAM.presets or software_of(said) == found):
+        launch = replace(launch, framework=load_framework(said, **launch.facts))
+    return found, launch
 
 
 def recognise(text: str) -> str:
     """Return the software that a text looks like it is for; empty where it is for none."""
+    for name in TRIED:
+        alone = software_module(name).PROGRAM.own.get("told_alone", ())
+        if any(re.search(pattern, text) for pattern in alone):
+            return name
     for name in TRIED:
         table = software_module(name).PROGRAM.own
         said = sum(re.search(pattern, text) is not None for pattern in table["told_by"])
@@ -175,11 +252,9 @@ def recognise(text: str) -> str:
     return ""
 
 
-def read_launch(
-    path: str | os.PathLike[str], name: str = "", devices: int = 0
-) -> tuple[str, Launch]:
+def read_launch(path: str | os.PathLike[str], typed: Keys = NOTHING) -> tuple[str, Launch]:
     """Read a launch file: see `parse_launch`."""
-    return parse_launch(read_text(path, "a launch file", LARGEST), str(path), name, devices)
+    return parse_launch(read_text(path, "a launch file", LARGEST), str(path), typed=typed)
 
 
 def chosen_by(pick: int, source: str, by: str, where: str | None) -> str:

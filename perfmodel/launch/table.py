@@ -25,7 +25,7 @@ software's default, not ours.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -87,7 +87,8 @@ class Spelling(NamedTuple):
     keys : mapping
         What is written, and what is looked for in a file; "null": written as such.
     also : mapping
-        What is written beside it; a file may say something else, and that is remarked.
+        What is written beside it; a file may say something else, and that is remarked. Of
+        spellings with equal keys it tells which is meant.
     software : mapping
         Facts of the framework that the same keys state.
     """
@@ -149,7 +150,7 @@ class Choice:
     def write(self, value: Any, software: Any) -> Keys:
         """Return the keys that say a value; none where the software has no word for it."""
         fitting = [item for item in self.spellings if item.value == value]
-        for item in fitting:
+        for item in fitting if software is not None else ():
             if all(getattr(software, name) == fact for name, fact in item.software.items()):
                 return {**item.keys, **item.also}
         return {**fitting[0].keys, **fitting[0].also} if fitting else {}
@@ -170,17 +171,44 @@ class Choice:
             if value is None and settings.silent(key):
                 value = self.defaults.get(key)
             found[key] = comparable(value)
+        alike = []
         for item in self.spellings:
             wanted = {key: item.keys.get(key, self.defaults.get(key)) for key in deciding}
             if all(found[key] == comparable(value) for key, value in wanted.items()):
-                for key, value in item.also.items():
-                    stated = settings.stated(key, flag=value is True)
-                    if stated is not None and comparable(stated) != comparable(value):
-                        settings.remark(
-                            f"{settings.name(key)} {shortened(stated)}: projected as {value}"
-                        )
-                return item
-        raise self._unknown(settings, list(deciding))
+                alike.append(item)
+        if not alike:
+            raise self._unknown(settings, list(deciding))
+        if len(alike) > 1:
+            return self._told_apart(settings, alike)
+        for key, value in alike[0].also.items():
+            stated = settings.stated(key, flag=value is True)
+            if stated is not None and comparable(stated) != comparable(value):
+                settings.remark(f"{settings.name(key)} {shortened(stated)}: projected as {value}")
+        return alike[0]
+
+    def _told_apart(self, settings: Settings, alike: Sequence[Spelling]) -> Spelling:
+        """Return which of several spellings with equal keys a file means: by what stands beside.
+
+        Raises
+        ------
+        FormatError
+            What stands beside is of none of them.
+        """
+        told: dict[str, list[Any]] = {}
+        for item in alike:
+            for key, value in item.also.items():
+                told.setdefault(key, []).append(value)
+        agreeing = [0] * len(alike)
+        for key, values in told.items():
+            stated = comparable(settings.stated(key, flag=True in values))
+            if stated is None:
+                continue
+            if stated not in map(comparable, values):
+                listed = ", ".join(dict.fromkeys(map(str, values)))
+                raise settings.wrong(key, f"one of {listed} (others are not modelled)")
+            for i, item in enumerate(alike):
+                agreeing[i] += key in item.also and stated == comparable(item.also[key])
+        return alike[agreeing.index(max(agreeing))]
 
     def _unknown(self, settings: Settings, deciding: list[str]) -> FormatError:
         """Return the error of a combination that no spelling has: the key that fits least."""
@@ -240,16 +268,30 @@ class Program:
         """Return the keys of facts of the framework that matter."""
         return _written(launch, self.software)
 
+    def _put_typed(self, settings: Settings) -> None:
+        """Put typed fields in place of the keys that state them."""
+        typed = settings.typed
+        for item in (*self.numbers, *self.batches):
+            if item.field in typed:
+                settings.put({item.key: typed[item.field]})
+        for choice in self.choices:
+            value = typed.get(choice.field)
+            if value in choice.values and not _is_said(settings, choice, value):
+                deciding = {key for item in choice.spellings for key in (*item.keys, *item.also)}
+                settings.put(choice.write(value, None), deciding)
+
     def read(self, settings: Settings, skipped: Iterable[str] = ()) -> tuple[Keys, Keys]:
         """Return the fields of the strategy, and facts of the framework, that keys state.
 
-        Choices of the fields that are `skipped` are read elsewhere.
+        Choices of the fields that are `skipped` are read elsewhere. What was typed
+        (`Settings.typed`) stands in the settings before anything is checked.
 
         Raises
         ------
         FormatError
             Names the key, its line, and what it could be.
         """
+        self._put_typed(settings)
         stated = [item for item in self.batches if item.key in settings]
         numbers = (*self.numbers, *stated)
         settings.fields |= {item.field: item.key for item in numbers}
@@ -268,6 +310,14 @@ class Program:
             kind[choice.field] = spelling.value
             facts |= spelling.software
         return strategy, facts
+
+
+def _is_said(settings: Settings, choice: Choice, value: Any) -> bool:
+    """Tell whether a file says a value, in whatever spelling."""
+    try:
+        return bool(choice.find(settings).value == value)
+    except FormatError:
+        return False
 
 
 def _written(launch: Launch, choices: Iterable[Choice]) -> Keys:

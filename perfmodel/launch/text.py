@@ -64,6 +64,21 @@ def format_comment(lines: Sequence[str]) -> str:
     return "".join(f"# {line}".rstrip() + "\n" for line in lines)
 
 
+_NOTED = re.compile(r"^# perfmodel: (.*)$", re.MULTILINE)
+
+
+def note_line(facts: Mapping[str, str]) -> str:
+    """Return the line of a first comment that says what no key of a file can, as `noted` reads."""
+    return "perfmodel: " + ", ".join(f"{name} {value}" for name, value in facts.items())
+
+
+def noted(text: str) -> dict[str, str]:
+    """Return what a file of our own says in its first comment: ``framework`` and ``model``."""
+    found = _NOTED.search(text)
+    pairs = (part.partition(" ") for part in found[1].split(", ")) if found else ()
+    return {name: value.strip() for name, _, value in pairs}
+
+
 def heredocs(text: str) -> list[tuple[str, int]]:
     """Return the documents that a script holds, each with the line before its first."""
     return [(found[3], text.count("\n", 0, found.start(3))) for found in _HEREDOC.finditer(text)]

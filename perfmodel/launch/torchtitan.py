@@ -23,12 +23,12 @@ from perfmodel.base.errors import FormatError, StrategyError
 from perfmodel.base.files import Entry
 from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.launch.describe import Launch, has_experts, known_as
-from perfmodel.launch.reading import finished, read_offload
-from perfmodel.launch.settings import Keys, Settings
+from perfmodel.launch.reading import DEGREES, finished, read_offload
+from perfmodel.launch.settings import NOTHING, Keys, Settings
 from perfmodel.launch.stages import layout_of, layout_text, stated_split, torch_group
 from perfmodel.launch.table import load_program
-from perfmodel.launch.text import launcher, parse_arguments, parse_toml
-from perfmodel.model.presets import load_model
+from perfmodel.launch.text import launcher, noted, parse_arguments, parse_toml
+from perfmodel.model.presets import find_preset, load_model
 from perfmodel.model.spec import ModelSpec
 from perfmodel.training.layout import Layout
 
@@ -149,7 +149,7 @@ def notes(launch: Launch) -> list[str]:
     ]
 
 
-def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
+def parse_launch(text: str, path: str, typed: Keys = NOTHING) -> Launch:
     """Return what a job configuration, or words such as ``--training.seq_len 8192``, say.
 
     Raises
@@ -163,12 +163,13 @@ def parse_launch(text: str, path: str, devices: int = 0) -> Launch:
         settings = Settings(path, entries, "--")
     else:
         settings = parse_toml(text, path)
+    settings.typed, settings.model = typed, noted(text).get("model", "")
     found, per_node = launcher(text)
     preset = _PRESET_OF.search(text)
-    if not found and not devices and preset:
+    if not found and "devices" not in typed and preset:
         found = int(preset[1])
         settings.remark(f"{found} devices, as its first comment says it is meant for")
-    return launch_of(settings, found or devices, per_node)
+    return launch_of(settings, typed.get("devices", found), per_node)
 
 
 def launch_of(settings: Settings, devices: int, per_node: int = 0) -> Launch:
@@ -221,7 +222,7 @@ def _old_names(settings: Settings) -> None:
 
 def _read_model(settings: Settings) -> ModelSpec | None:
     name, flavor = settings.word("model.name", ""), settings.word("model.flavor", "")
-    preset = FLAVORS.get((name, flavor))
+    preset = FLAVORS.get((name, flavor)) or find_preset(settings.model)
     if preset is None and name:
         settings.remark(f"model '{name}' '{flavor}' is not known here; --model names one")
     return replace(load_model(preset, mtp="stated"), mtp_layers=()) if preset else None
@@ -231,6 +232,8 @@ def _read_replicas(settings: Settings, strategy: Keys, devices: int) -> None:
     """Read the degrees of data parallelism; one of them may be what is left."""
     replicate = settings.whole(_REPLICATE, 1)
     stated = settings.stated(_SHARD)
+    if settings.asked_of({*DEGREES, "devices"}):
+        stated = -1  # what was typed leaves another share
     if stated in (-1, "-1", None):
         settings.entries.pop(_SHARD, None)
         product = replicate * strategy["tensor_parallel"] * strategy["context_parallel"]
@@ -278,6 +281,12 @@ def _read_sharding(settings: Settings, strategy: Keys) -> None:
 
 def _read_batches(settings: Settings, strategy: Keys) -> None:
     """Read micro- and global batch, which depend on whether there is a pipeline."""
+    pipeline = strategy["pipeline_parallel"] > 1
+    typed = settings.typed
+    if "micro_batch_size" in typed:
+        settings.put({_MICRO if pipeline else _LOCAL: typed["micro_batch_size"]})
+    if "global_batch_size" in typed:
+        settings.put({_GLOBAL: typed["global_batch_size"]})
     local = settings.whole(_LOCAL, 8)
     settings.fields |= {"micro_batch_size": _LOCAL, "global_batch_size": _GLOBAL}
     stated = settings.stated(_GLOBAL)
@@ -288,7 +297,7 @@ def _read_batches(settings: Settings, strategy: Keys) -> None:
             strategy["global_batch_size"] = local * replicas
     else:
         strategy["global_batch_size"] = settings.whole(_GLOBAL)
-    if strategy["pipeline_parallel"] == 1:
+    if not pipeline:
         strategy["micro_batch_size"] = local
         return
     strategy["micro_batch_size"] = settings.whole(_MICRO, 1)

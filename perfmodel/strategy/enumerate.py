@@ -10,20 +10,21 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.axes import FEWER_VALUES, axis_rows, axis_values, columns_from_rows, encode
+from perfmodel.base.axes import FEWER_VALUES, axis_rows, axis_values, columns_from_rows
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.memory import check_memory
-from perfmodel.base.pipelines import CHUNKED, PLAIN, SCHEDULE_FACTS
+from perfmodel.base.pipelines import SCHEDULE_FACTS
 from perfmodel.base.strategy_fields import FIELD_BY_NAME, FIELDS, OFFLOAD, OFFLOAD_TO
 from perfmodel.model.presets import load_model
 from perfmodel.model.spec import ModelSpec, head_counts
+from perfmodel.strategy.defaults import OF_SOFTWARE, Defaults, completed, defaults_of, following
 from perfmodel.strategy.grid import BATCH, VALID, Families, StrategyGrid, joined
 from perfmodel.strategy.nearby import instead
 from perfmodel.strategy.rules import (
@@ -40,6 +41,7 @@ from perfmodel.strategy.rules import (
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.software.framework import Framework
     from perfmodel.strategy.pipelines import Pipeline
 
 # A free axis enters no rule but LATE_RULES, which are checked at the end.
@@ -92,6 +94,7 @@ def strategy_grid(
     sequence_length: int | Sequence[int],
     global_batch_size: int | Sequence[int],
     hardware: Hardware | str | Sequence[Hardware | str] = (),
+    framework: str | Framework | None = None,
     keep_impossible: bool = False,
     **axes: Any,
 ) -> StrategyGrid:
@@ -110,6 +113,9 @@ def strategy_grid(
     hardware : Hardware or str, or sequence of them, optional
         Where the strategies are going to run: tensor parallelism is tried up to the largest
         scale-up domain (`System.scale_up_devices`), without it up to a node of eight.
+    framework : str or Framework, optional
+        Software whose own choices (`perfmodel.strategy.defaults`) are among what is tried; without
+        it the default one's. `perfmodel.sweep` takes its own for fields of one value.
     keep_impossible : bool
         Keep impossible strategies, with the code of the broken rule in ``status``.
     **axes
@@ -132,18 +138,21 @@ def strategy_grid(
     >>> grid = strategy_grid(load_model("llama-3.1-70b"), 1024,
     ...                      sequence_length=8192, global_batch_size=2048)
     """
+    spec = load_model(model)
+    given = {"sequence_length": sequence_length, "global_batch_size": global_batch_size, **axes}
     found = enumerate_strategies(
-        load_model(model),
+        spec,
         devices,
-        {"sequence_length": sequence_length, "global_batch_size": global_batch_size, **axes},
+        given,
         hardware=hardware,
+        framework=framework,
         keep_impossible=keep_impossible,
     )
     if not len(found.grid):
-        given = {"sequence_length": sequence_length, "global_batch_size": global_batch_size, **axes}
-        instead = possible_instead(load_model(model), devices, given)
+        instead = possible_instead(spec, devices, given)
         raise StrategyError(describe_rejected(found.rejected, devices) + instead)
-    return found.grid
+    still_open = frozenset(name for name in OF_SOFTWARE if axes.get(name) is None)
+    return replace(found.grid, open=still_open)
 
 
 def enumerate_strategies(
@@ -152,6 +161,7 @@ def enumerate_strategies(
     axes: Mapping[str, Any],
     *,
     hardware: Hardware | str | Sequence[Hardware | str] = (),
+    framework: str | Framework | None = None,
     keep_impossible: bool = False,
     result_bytes: float = 0.0,
     others: int = 0,
@@ -164,7 +174,7 @@ def enumerate_strategies(
     """
     from perfmodel.kernels.work import expect
 
-    every = all_axes(model, devices, axes, hardware)
+    every = all_axes(model, devices, axes, hardware, framework)
     if every.rows > MOST_ROWS:
         raise StrategyError(f"{every.rows:,} combinations take too long to list; {FEWER_VALUES}")
     rejected: Counter[str] = Counter()
@@ -199,6 +209,8 @@ class Axes:
         All values of axes that decide whether a strategy is possible, and of the others.
     batch : ndarray
         Sequences per step, ascending, which also decide.
+    defaults : Defaults
+        What open fields of one value have.
     """
 
     model: ModelSpec
@@ -207,6 +219,7 @@ class Axes:
     layout: Mapping[str, Integers]
     batch: Integers
     free: Mapping[str, Integers]
+    defaults: Defaults
 
     @property
     def values(self) -> dict[str, Integers]:
@@ -229,6 +242,7 @@ def all_axes(
     devices: int,
     axes: Mapping[str, Any],
     hardware: Hardware | str | Sequence[Hardware | str] = (),
+    framework: str | Framework | None = None,
 ) -> Axes:
     """Return the values of every axis; takes what `enumerate_strategies` takes."""
     devices = _checked_devices(devices)
@@ -242,7 +256,8 @@ def all_axes(
             raise StrategyError(f"{name}: a value is needed")
     layout = _layout_axes(model, devices, given, _scale_up_devices(hardware))
     batch = np.sort(layout.pop(BATCH))
-    return Axes(model, devices, given, layout, batch, free_axes(given))
+    defaults = defaults_of(framework, model)
+    return Axes(model, devices, given, layout, batch, free_axes(given), defaults)
 
 
 def slabs_of(axes: Axes, most: int) -> Iterator[tuple[int, int]]:
@@ -286,7 +301,7 @@ class Layouts:
 def layouts_in(axes: Axes, start: int, stop: int, keep_impossible: bool = False) -> Layouts:
     """Return the layouts in some rows of the product of their axes."""
     columns = axis_rows(axes.layout, start, stop)
-    _add_derived_columns(columns, axes.devices, axes.given)
+    _add_derived_columns(columns, axes)
     count, batches = columns["tensor_parallel"].size, axes.batch.size
     status = np.zeros((count, batches), np.uint8)
     rules = {**columns, **_free_defaults(columns)}, axes.model, axes.devices
@@ -348,7 +363,7 @@ def families_in(
         if not keep_impossible:
             keep &= status == VALID
     if "zero_stage" not in axes.given:
-        keep &= sensible_zero(columns)
+        keep &= sensible_zero(columns, axes.defaults)
     size = size[keep]
     batch = layouts.batch
     ordered = {
@@ -392,17 +407,17 @@ def strategies_from_rows(
     devices: int,
     rows: Sequence[Mapping[str, Any]],
     table: Pipeline | None = None,
+    framework: str | Framework | None = None,
 ) -> StrategyGrid:
     """Make a grid of explicitly written strategies; impossible ones keep their status.
 
-    ``data_parallel`` is derived where a row leaves it out, ``pipeline_schedule`` follows
-    ``virtual_pipeline``, and ``sequence_parallel`` is off without tensor parallelism. A `table` is
-    what strategies run that name it as their schedule.
+    What a row leaves open is as `perfmodel.strategy.defaults` has it, in a `framework` or the
+    default one. A `table` is what strategies run that name it as their schedule.
     """
     devices = _checked_devices(devices)
-    completed = [_complete(dict(row), devices) for row in rows]
-    columns = columns_from_rows(completed)
     spec = load_model(model) if isinstance(model, str) else model
+    defaults = defaults_of(framework, spec)
+    columns = columns_from_rows([completed(row, devices, defaults) for row in rows])
     rules = RULES if table is None else TABLE_RULES
     return StrategyGrid(devices, columns, strategy_status(columns, spec, devices, rules), table)
 
@@ -441,22 +456,6 @@ def _checked_devices(devices: Any) -> int:
     return int(devices)
 
 
-def _complete(row: dict[str, Any], devices: int) -> dict[str, Any]:
-    """Fill in what follows from other fields: data_parallel, sharding of the sequence, schedule."""
-    degrees = {
-        name: encode(name, row.get(name, 1), FIELD_BY_NAME)
-        for name in ("tensor_parallel", "context_parallel", "pipeline_parallel", "virtual_pipeline")
-    }
-    named = SCHEDULE_FACTS.get(str(row.get("pipeline_schedule")))
-    if named and "virtual_pipeline" not in row and degrees["pipeline_parallel"] > 1:
-        row["virtual_pipeline"] = degrees["virtual_pipeline"] = named.fewest_chunks
-    virtual = degrees.pop("virtual_pipeline")
-    row.setdefault("data_parallel", max(devices // math.prod(degrees.values()), 1))
-    row.setdefault("sequence_parallel", degrees["tensor_parallel"] > 1)
-    row.setdefault("pipeline_schedule", CHUNKED if virtual > 1 else PLAIN)
-    return row
-
-
 def _powers_of_two(limit: int) -> list[int]:
     """Powers of two up to `limit`; always 1."""
     return [2**i for i in range(max(int(limit), 1).bit_length())]
@@ -493,7 +492,7 @@ def _layout_axes(
         virtual |= {item.fewest_chunks for item in SCHEDULE_FACTS.values()}
     sensible: dict[str, Sequence[int]] = {
         "tensor_parallel": tensor_parallel or [1],
-        "sequence_parallel": [0, 1],
+        "sequence_parallel": [0],
         "context_parallel": _powers_of_two(longest // MIN_TOKENS_PER_CONTEXT_RANK),
         "context_parallel_kind": [0],
         "micro_batch_group": [0],
@@ -519,29 +518,19 @@ def _check_memory(strategies: int, size: float) -> None:
     check_memory(f"{strategies:,} strategies", size, hint, StrategyError)
 
 
-def _add_derived_columns(
-    layout: dict[str, Integers], devices: int, given: Mapping[str, Integers]
-) -> None:
-    """Add data_parallel and the schedule, and drop what no user would call a strategy.
+def _add_derived_columns(layout: dict[str, Integers], axes: Axes) -> None:
+    """Add what follows from other fields, and drop what no user would call a strategy.
 
     Values that were only proposed by `_layout_axes` are dropped where they do not
     apply; what the user gave is kept, so that rules can report it.
     """
-    if "data_parallel" not in given:
-        # In floating point, where absurd degrees cannot overflow.
-        model_parallel = layout["tensor_parallel"].astype(np.float64)
-        model_parallel = model_parallel * layout["context_parallel"] * layout["pipeline_parallel"]
-        layout["data_parallel"] = np.maximum(devices // model_parallel, 1).astype(np.int64)
-    if "pipeline_schedule" not in given:
-        virtual = layout["virtual_pipeline"] > 1
-        layout["pipeline_schedule"] = np.where(virtual, 2, 1).astype(np.int64)
-    keep = np.ones(layout["tensor_parallel"].shape, bool)
-    if "sequence_parallel" not in given:
-        keep &= (layout["sequence_parallel"] == 1) == (layout["tensor_parallel"] > 1)
-    if "virtual_pipeline" not in given:
-        keep &= (layout["virtual_pipeline"] == 1) | (layout["pipeline_parallel"] > 1)
-        if "pipeline_schedule" in given:
-            keep &= fits_chunks(layout)
+    given = axes.given
+    layout |= following(layout, axes.devices, given, axes.defaults)
+    if "virtual_pipeline" in given:
+        return
+    keep = (layout["virtual_pipeline"] == 1) | (layout["pipeline_parallel"] > 1)
+    if "pipeline_schedule" in given:
+        keep &= fits_chunks(layout)
     for name, column in layout.items():
         layout[name] = column[keep]
 
@@ -576,11 +565,14 @@ def _free_defaults(layout: Mapping[str, Integers]) -> dict[str, Integers]:
     return {name: zeros for name in FREE_AXES}
 
 
-def sensible_zero(columns: Mapping[str, Integers]) -> np.ndarray:
-    """Leave out ZeRO stages that gain nothing (one replica) or fight the pipeline."""
-    replicas = columns["data_parallel"] * columns["context_parallel"]
-    stage = columns["zero_stage"]
-    return ((replicas > 1) | (stage == 0)) & ((columns["pipeline_parallel"] == 1) | (stage <= 1))
+def sensible_zero(columns: Mapping[str, Integers], defaults: Defaults) -> np.ndarray:
+    """Leave out ZeRO stages that gain nothing (one replica) or fight the pipeline.
+
+    That of runs which name none is always there.
+    """
+    stage, usual = columns["zero_stage"], defaults.pipeline_zero_stage
+    gains = defaults.replicated(columns) | (stage == 0)
+    return gains & ((columns["pipeline_parallel"] == 1) | (stage <= 1) | (stage == usual))
 
 
 def repeats_of(axes: Axes, layout: Mapping[str, Integers]) -> NDArray[np.int64]:
@@ -591,7 +583,7 @@ def repeats_of(axes: Axes, layout: Mapping[str, Integers]) -> NDArray[np.int64]:
     else:
         stages = np.zeros(layout["tensor_parallel"].shape, np.int64)
         for stage in zero:
-            stages += sensible_zero({**layout, "zero_stage": stage})
+            stages += sensible_zero({**layout, "zero_stage": stage}, axes.defaults)
     return stages * (axes.free_count // zero.size)
 
 

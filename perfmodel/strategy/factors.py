@@ -22,6 +22,7 @@ from perfmodel.base.columns import Flags, Integers, distinct_keys
 from perfmodel.base.pipelines import CODES, PLAIN
 from perfmodel.base.strategy_fields import FIELD_BY_NAME, FIELDS, MAPPING_AXES, MAPPINGS, OFFLOAD_TO
 from perfmodel.model.spec import ModelSpec
+from perfmodel.strategy.defaults import Defaults, defaults_of
 from perfmodel.strategy.enumerate import (
     FREE_AXES,
     enumerate_strategies,
@@ -34,6 +35,7 @@ from perfmodel.strategy.rules import LATE_RULES, PAIRED_STAGE, STATUS_NAMES, str
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.software.framework import Framework
 
 LAYERS = ("recompute", "recompute_method", "recompute_num_layers")
 SHARDING = ("zero_stage", "shard_group", "mapping")
@@ -126,6 +128,9 @@ class Away:
         return np.array([len(them) for them in self.members], np.int64)
 
 
+DRAWN = 1000
+
+
 @dataclass(frozen=True, slots=True)
 class Space:
     """All strategies of a model on a number of devices.
@@ -187,6 +192,15 @@ class Space:
         }
         return StrategyGrid(self.devices, found, np.zeros(layout.size, np.uint8))
 
+    def drawn(self) -> StrategyGrid:
+        """Return possible strategies among some that are drawn, always the same."""
+        layouts, draw = len(self.layouts["tensor_parallel"]), np.random.default_rng(0)
+        count = DRAWN if layouts else 0
+        free = {name: draw.choice(values, count) for name, values in self.free.items()}
+        grid = self.grid(draw.integers(0, max(layouts, 1), count), **free)
+        status = strategy_status(grid.columns, self.model, self.devices)
+        return grid.take(status == VALID)
+
 
 def pairs(columns: Mapping[str, NDArray[Any]]) -> Flags:
     """Tell which layouts have stages on which activations of others may wait."""
@@ -200,6 +214,7 @@ def strategy_space(
     axes: Mapping[str, Any],
     *,
     hardware: Hardware | str | Sequence[Hardware | str] = (),
+    framework: str | Framework | None = None,
 ) -> Space:
     """Return the strategies that `enumerate_strategies` would list, without listing them.
 
@@ -217,7 +232,9 @@ def strategy_space(
     rest = {name: FIELD_BY_NAME[name].default for name in FREE_AXES if name != "zero_stage"}
     named = {name: value for name, value in axes.items() if name not in FREE_AXES}
     stages = {"zero_stage": 0} if "zero_stage" in given else {}
-    found = enumerate_strategies(model, devices, {**named, **rest, **stages}, hardware=hardware)
+    found = enumerate_strategies(
+        model, devices, {**named, **rest, **stages}, hardware=hardware, framework=framework
+    )
     grid = found.grid.take(found.grid["zero_stage"] == 0)
     factor = math.prod(values.size for name, values in free.items() if name != "zero_stage")
     factor *= free["zero_stage"].size if stages else 1
@@ -228,7 +245,8 @@ def strategy_space(
         of = [rule for rule in rules if rule.name in _RULES_OF[tuple(names)]]
         return strategy_status(columns, model, devices, tuple(of))
 
-    sharding, lost, left = _shardings(grid, free, "zero_stage" not in given, broken)
+    sensible = None if "zero_stage" in given else defaults_of(framework, model)
+    sharding, lost, left = _shardings(grid, free, sensible, broken)
     plain = int(np.prod([free[n].size for n in (*LAYERS, *AWAY, *OUTER)], dtype=object))
     _add(rejected, lost, plain)
     # Rules come one after the other, each for what those before have left.
@@ -288,7 +306,7 @@ _RULES_OF: Mapping[tuple[str, ...], tuple[str, ...]] = {
 
 
 def _shardings(
-    grid: StrategyGrid, free: Mapping[str, NDArray[Any]], sensible: bool, broken: Any
+    grid: StrategyGrid, free: Mapping[str, NDArray[Any]], sensible: Defaults | None, broken: Any
 ) -> tuple[Shardings, dict[str, int], Integers]:
     """Return possible `SHARDING`, what rules reject of it, and what they leave of each layout."""
     kinds, kind = distinct_keys(grid.columns, DEGREES)
@@ -311,8 +329,8 @@ def _shardings(
             lost[STATUS_NAMES[int(code)]] = lost.get(STATUS_NAMES[int(code)], 0) + times
         keep = status == VALID
         left[some] = keep.sum(axis=1)
-        if sensible:
-            keep &= sensible_zero(columns).reshape(keep.shape)
+        if sensible is not None:
+            keep &= sensible_zero(columns, sensible).reshape(keep.shape)
         rows = np.flatnonzero(keep)
         several = [columns[f"{axis}_parallel"][rows] > 1 for axis in MAPPING_AXES]
         order = orders[np.stack(several).T @ (1 << np.arange(4)), tiled[rows, 2]]

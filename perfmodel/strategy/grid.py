@@ -42,6 +42,8 @@ class StrategyGrid:
         What strategies run whose ``pipeline_schedule`` is "table".
     families : Families, optional
         The same strategies, where they are known by what they share.
+    open : frozenset of str
+        Fields that nobody named: the software that runs them has its own value.
     """
 
     devices: int
@@ -49,6 +51,7 @@ class StrategyGrid:
     status: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
     table: Pipeline | None = None
     families: Families | None = field(default=None, repr=False, compare=False)
+    open: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
 
     def __repr__(self) -> str:
         possible = int(np.count_nonzero(self.status == VALID))
@@ -94,6 +97,7 @@ class StrategyGrid:
             {name: column[index] for name, column in self.columns.items()},
             self.status[index],
             self.table,
+            open=self.open,
         )
 
 

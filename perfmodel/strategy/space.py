@@ -18,6 +18,7 @@ from perfmodel.strategy.grid import BATCH, VALID, Families, StrategyGrid, joined
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.software.framework import Framework
 
 BLOCK = 2**18
 """Strategies of a block; of all variables it takes 100 MB while it is projected."""
@@ -36,7 +37,7 @@ class Space:
 
     Parameters
     ----------
-    model, devices, axes, hardware, keep_impossible
+    model, devices, axes, hardware, framework, keep_impossible
         As of `enumerate_strategies`.
     block_size : int
         Strategies of every block but the last.
@@ -65,10 +66,11 @@ class Space:
         axes: Mapping[str, Any],
         *,
         hardware: Hardware | str | Sequence[Hardware | str] = (),
+        framework: str | Framework | None = None,
         keep_impossible: bool = False,
         block_size: int = BLOCK,
     ) -> None:
-        self.axes: Axes = all_axes(model, devices, axes, hardware)
+        self.axes: Axes = all_axes(model, devices, axes, hardware, framework)
         self.devices = self.axes.devices
         self.block_size = block_size
         self.keep_impossible = keep_impossible

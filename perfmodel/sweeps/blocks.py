@@ -26,7 +26,7 @@ from perfmodel.store.netcdf import join_netcdf, whole_kind, write_netcdf
 from perfmodel.store.results import decide_safely
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.strategy.space import BLOCK, Space
-from perfmodel.sweeps.several import combinations
+from perfmodel.sweeps.several import alike_by_default, combinations
 from perfmodel.sweeps.sweep import Problem, sweep_problems
 
 if TYPE_CHECKING:
@@ -416,22 +416,26 @@ def block_sweep(
     rejected: Counter[str] = Counter()
     empty = {}
     for model, count, given in combinations(models, frameworks, devices, axes, scaling):
-        space = Space(
-            model,
-            count,
-            given,
-            hardware=hardware,
-            keep_impossible=keep_impossible,
-            block_size=block_size,
-        )
-        for name, number in space.rejected.items():
-            rejected[name] += number * len(frameworks)
-        if not space.possible:
+        possible = 0
+        for alike in alike_by_default(frameworks, model):
+            space = Space(
+                model,
+                count,
+                given,
+                hardware=hardware,
+                framework=alike[0],
+                keep_impossible=keep_impossible,
+                block_size=block_size,
+            )
+            for name, number in space.rejected.items():
+                rejected[name] += number * len(alike)
+            possible += space.possible
+            if len(space):
+                examples: StrategyGrid = space.examples()
+                problems += [Problem(model, framework, examples) for framework in alike]
+                spaces += [space] * len(alike)
+        if not possible:
             empty[model.name, count] = space.rejected
-        if len(space):
-            examples: StrategyGrid = space.examples()
-            problems += [Problem(model, framework, examples) for framework in frameworks]
-            spaces += [space] * len(frameworks)
     return BlockSweep(
         problems,
         spaces,

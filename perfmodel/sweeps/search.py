@@ -25,7 +25,7 @@ from perfmodel.software.framework import Framework
 from perfmodel.store.results import check_top
 from perfmodel.strategy.factors import strategy_space
 from perfmodel.sweeps.search_run import Searched, SearchResult, SearchRun
-from perfmodel.sweeps.several import combinations, named, none_possible
+from perfmodel.sweeps.several import alike_by_default, combinations, named, none_possible
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
@@ -112,8 +112,9 @@ def searched_problems(
     """
     found = []
     for model, count, given in combinations(models, frameworks, devices, axes, scaling):
-        space = strategy_space(model, count, given, hardware=hardware)
-        found += [Searched(space, framework) for framework in frameworks]
+        for alike in alike_by_default(frameworks, model):
+            space = strategy_space(model, count, given, hardware=hardware, framework=alike[0])
+            found += [Searched(space, framework) for framework in alike]
     return found
 
 

@@ -259,7 +259,7 @@ def serve_table(
     count = len(grid) * len(asked)
     check_memory(
         f"{count:,} operating points on {len(rows):,} rows of hardware",
-        count * len(rows) * ((len(ROW_VARIABLES) + 1) * np.dtype(dtype).itemsize + 2),
+        count * len(rows) * ((len(ROW_VARIABLES) + 1) * np.dtype(dtype).itemsize + 3),
         f"take fewer deployments or loads{or_single(dtype)}",
         StrategyError,
     )
@@ -267,7 +267,8 @@ def serve_table(
     status = np.empty((len(rows), len(grid), len(asked)), np.int8)
     found_by = np.zeros_like(status)
     memory = {name: np.empty(status.shape[:2]) for name in MEMORY_FIELDS}
-    fits = np.empty(status.shape, bool)
+    fits, tight = np.empty(status.shape, bool), np.empty(status.shape, bool)
+    longest = asked["input_length"] + asked["output_length"] + grid["draft_length"][:, None]
 
     small = method == "auto" and is_small(grid, asked, len(rows))
     served = ServedGrid(grid, asked, rows, method, small, routing, pool, threads)
@@ -281,9 +282,12 @@ def serve_table(
         status[block.hardware][at] = found.status
         found_by[block.hardware][at] = found.found_by
         room = found.memory.fits
+        close = found.memory.tight(longest[at])
         if found.prefill_memory is not None:
             room = room & found.prefill_memory.fits
+            close |= found.prefill_memory.tight(np.zeros((1, 1)))
         fits[block.hardware][at] = room[:, None] & (found.status != CACHE_BELOW_ONE_REQUEST)
+        tight[block.hardware][at] = close & fits[block.hardware][at]
         for name, field in MEMORY_FIELDS.items():
             memory[name][block.hardware, block.deployments] = getattr(found.memory, field)
     table = Table(
@@ -297,6 +301,7 @@ def serve_table(
                 for item in MEMORY_VARIABLES
             },
             "fits": labelled(VARIABLES["fits"], fits.transpose(1, 0, 2), DIMS),
+            "tight": labelled(VARIABLES["tight"], tight.transpose(1, 0, 2), DIMS),
             "status": _status(status.transpose(1, 0, 2)),
             "method": _found_by(found_by.transpose(1, 0, 2)),
         },

@@ -21,7 +21,7 @@ from perfmodel.serving.grid import (
 )
 from perfmodel.serving.methods import FOUND_BY
 from perfmodel.serving.project import prepare
-from perfmodel.serving.replay import lacks_room, replay_trace
+from perfmodel.serving.replay import lacks_room, replay_trace, requests_work
 from perfmodel.serving.requests import RequestTrace
 from perfmodel.sweeps.serving import DIMS, Block, ServedGrid, serve_table
 from perfmodel.sweeps.sweep import hardware_rows
@@ -171,7 +171,7 @@ class _Replay:
 
         served, trace = self.served, self.trace
         points = len(served.grid) * len(served.rows) * len(served.loads)
-        work = {"served_requests": float(points * len(trace))}
+        work = requests_work(points * len(trace), bool(self.concurrency))
         expect(**work)
         few = RequestTrace(
             trace.arrival[:TRIED], trace.input_length[:TRIED], trace.output_length[:TRIED]
@@ -190,5 +190,6 @@ def _with_results(table: Table, values: np.ndarray, status: np.ndarray) -> Table
     replayed = np.full(status.shape, FOUND_BY.index("replay"), np.int8)
     new["method"] = Column(DIMS, replayed, table["method"].attrs)
     new["fits"] = Column(DIMS, fits, table["fits"].attrs)
+    new["tight"] = Column(DIMS, fits & table["tight"].values, table["tight"].attrs)
     attributes: dict[str, Any] = {**table.attrs, "method": "replay"}
     return Table(new, table.coords, attributes, table.sizes)

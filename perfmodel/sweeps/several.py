@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from perfmodel.kernels.variables import RATE
 from perfmodel.model.presets import load_model
 from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import Framework, load_framework
+from perfmodel.strategy.defaults import as_software_has_it, defaults_of
 from perfmodel.strategy.enumerate import enumerate_strategies
 from perfmodel.strategy.grid import VALID, StrategyGrid
 from perfmodel.sweeps.ranking import objectives_of, rank_problems
@@ -50,7 +52,8 @@ def sweep(
     model : ModelSpec or str
         As of `load_model`: a preset's name, or a path of a ``config.json``.
     grid : StrategyGrid
-        From `strategy_grid` or `strategies_from_rows`.
+        From `strategy_grid` or `strategies_from_rows`. What was not named there is as the
+        `framework` has it, where a sweep tries one value (`perfmodel.strategy.defaults`).
     hardware : Hardware or str, or sequence of them
         Profiles or their names, one row each; swept values are further rows
         (`Hardware.with_values`).
@@ -96,10 +99,10 @@ def sweep(
 
     if keep not in KEPT:
         raise DataError(f"keep: '{keep}' is not one of {', '.join(KEPT)}")
+    model = load_model(model)
+    grid = as_software_has_it(grid, model, framework)
     if keep == "best":
-        from perfmodel.model.presets import load_model
-
-        problem = Problem(load_model(model), load_framework(framework), grid)
+        problem = Problem(model, load_framework(framework), grid)
         found = rank_problems(
             [problem],
             hardware_rows(hardware),
@@ -186,28 +189,41 @@ def enumerate_problems(
         holds; two models or frameworks of one name.
     """
     found = Problems()
-    each = result_bytes(len(hardware), dtype) * len(frameworks) * (keep == "all")
+    each = result_bytes(len(hardware), dtype) * (keep == "all")
     kept = 0
     for model, count, given in combinations(models, frameworks, devices, axes, scaling):
-        enumerated = enumerate_strategies(
-            model,
-            count,
-            given,
-            hardware=hardware,
-            keep_impossible=keep_impossible,
-            result_bytes=each,
-            others=kept,
-        )
-        kept += len(enumerated.grid)
-        for name, number in enumerated.rejected.items():
-            found.rejected[name] += number * len(frameworks)
-        if not np.any(enumerated.grid.status == VALID):
-            found.empty[model.name, count] = enumerated.rejected
-        if len(enumerated.grid):
-            found.problems.extend(
-                Problem(model, framework, enumerated.grid) for framework in frameworks
+        possible = 0
+        for alike in alike_by_default(frameworks, model):
+            enumerated = enumerate_strategies(
+                model,
+                count,
+                given,
+                hardware=hardware,
+                framework=alike[0],
+                keep_impossible=keep_impossible,
+                result_bytes=each * len(alike),
+                others=kept,
             )
+            kept += len(enumerated.grid)
+            for name, number in enumerated.rejected.items():
+                found.rejected[name] += number * len(alike)
+            possible += int(np.count_nonzero(enumerated.grid.status == VALID))
+            if len(enumerated.grid):
+                found.problems.extend(Problem(model, it, enumerated.grid) for it in alike)
+        if not possible:
+            found.empty[model.name, count] = enumerated.rejected
     return found
+
+
+def alike_by_default(
+    frameworks: Sequence[Framework], model: ModelSpec
+) -> Iterator[list[Framework]]:
+    """Yield frameworks whose runs of a model have the same where nobody says, together.
+
+    They follow each other as they are given.
+    """
+    for _, alike in groupby(frameworks, lambda it: defaults_of(it, model)):
+        yield list(alike)
 
 
 def combinations(

@@ -76,7 +76,9 @@ def results():
 @pytest.mark.parametrize("devices", DEVICES)
 def test_every_part_is_what_it_is_alone(results, model, framework, devices):
     rows = load_hardware("dgx-h100"), load_hardware("dgx-b200")
-    grid = strategy_grid(model, devices, hardware=rows, global_batch_size=32, **AXES)
+    grid = strategy_grid(
+        model, devices, hardware=rows, framework=framework, global_batch_size=32, **AXES
+    )
     alone = sweep_table(model, grid, rows, framework=framework)
     here = (
         (results["model"] == model)
