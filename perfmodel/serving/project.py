@@ -78,7 +78,7 @@ def project_points(
     loads: LoadGrid,
     hardware: Hardware,
     *,
-    method: str = "auto",
+    method: str = "closed",
     small: bool | None = None,
     routing: Routing | None = None,
     prefill_hardware: Hardware | None = None,
