@@ -89,7 +89,8 @@ def ui_command(
     The page is that of 'perfmodel report'. Model, hardware, devices, lengths, batch, precision and
     software are chosen on it; results, the report and what starts a strategy can be saved from it,
     and a link holds what was chosen. It is served to this machine's own browser alone (127.0.0.1),
-    and nothing leaves the machine. Ctrl-C ends it. Needs pip install 'perfmodel[ui]'.
+    to who knows the token of the printed link, and nothing leaves the machine. Ctrl-C ends it.
+    Needs pip install 'perfmodel[ui]'.
 
     \b
     Examples:
