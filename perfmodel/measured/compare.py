@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base import cells
 from perfmodel.base.columns import natural_order
 from perfmodel.base.errors import DataError, PerfModelError, did_you_mean
 from perfmodel.base.expression import evaluate_mask
@@ -474,4 +475,4 @@ def _write_atomically(path: Path, lines: Sequence[Sequence[Any]]) -> None:
         atomic_path(path) as temporary,
         temporary.open("w", newline="", encoding="utf-8") as stream,
     ):
-        csv.writer(stream, lineterminator="\n").writerows(lines)
+        csv.writer(stream, lineterminator="\n").writerows(map(cells.written, lines))

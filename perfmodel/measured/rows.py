@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from perfmodel.base.cells import read as read_cells
 from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.base.files import not_read, read_toml
 
@@ -222,7 +223,7 @@ def read_rows(
             ]
             _check_header(str(path), header, needed, tuple(one_of))
             rows = []
-            for cells in reader:
+            for cells in map(read_cells, reader):
                 if not any(cell.strip() for cell in cells):
                     continue
                 if len(cells) > len(header):
