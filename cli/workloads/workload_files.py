@@ -333,12 +333,13 @@ def chakra_command(
       perfmodel workload chakra --model llama-3.1-8b --hardware dgx-h100 --devices 16 \\
           --tp 4 --global-batch 16 --seq-len 8192 --for astra-sim -o traces/llama
     """
-    from perfmodel.workloads.export.chakra import projected_traces
+    from perfmodel.workloads.export.chakra import check_traces, projected_traces
 
     version = stated_version(simulator, json_traces)
     if version is not None and version.numbered_groups and named_groups:
         raise StrategyError(f"--named-groups: {version} reads names of groups as numbers")
     workload, hardware = projected(problem)
+    check_traces(workload, granularity)
     with activity("laying out the traces"):
         traces = projected_traces(
             workload,
