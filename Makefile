@@ -15,17 +15,20 @@ BIN := $(VENV)/bin
 RUNS ?= $(wildcard ../shared/data/e2e/dev_training_runs.csv)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test browser lint types format docs bench accuracy clean
+.PHONY: help demo test test-long browser lint types format docs bench accuracy clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.demo ## Sweep Llama-3.1-70B on 1,024 H100 into sweep.nc and print the best strategies
 	$(BIN)/perfmodel sweep --model llama-3.1-70b --hardware dgx-h100 --devices 1024 \
 		--seq-len 8192 --global-batch 2048 -o sweep.nc
 
 test: $(VENV)/.test ## Run the tests
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal --every-kernel -m "not browser" $(if $(WING),--wing $(WING)) $(OPTIONS)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not browser" $(if $(WING),--wing $(WING)) $(OPTIONS)
+
+test-long: ## Run the tests with all their random cases, as before a release (half an hour)
+	@$(MAKE) test OPTIONS="--long $(OPTIONS)"
 
 browser: $(VENV)/.browser ## Test the report's page in headless Chromium (CHROMIUM=/path/to/it)
 	$(BIN)/pytest tests/browser -rs $(OPTIONS)

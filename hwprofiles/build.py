@@ -100,7 +100,7 @@ def check_value(value: object, field: Field, path: str, where: Where) -> Any:
         if field.choices and isinstance(value, str):
             hint = did_you_mean(value, field.choices)
         raise HardwareError(
-            f"{where(path)}: '{path}' must be {field.expectation()}, not {value!r}{hint}"
+            f"{where(path)}: '{path}' must be {field.expectation(value)}, not {value!r}{hint}"
         ) from None
 
 

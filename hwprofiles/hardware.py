@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from perfmodel.base.errors import HardwareError, did_you_mean
 from perfmodel.base.fields import Field
 from perfmodel.base.units import facts_html, format_gib, format_si
-from perfmodel.hwprofiles import schema
+from perfmodel.hwprofiles import clocks, schema
 from perfmodel.hwprofiles.build import Where, check_value, checked_profile
 from perfmodel.hwprofiles.constants import Lookup
 from perfmodel.hwprofiles.schema import LEAST, Calibrated, Device, Scalar, System
@@ -27,6 +27,9 @@ from perfmodel.hwprofiles.trust import band, trust
 
 Made = TypeVar("Made")
 MOST_MADE = 256
+OVERRIDE = "override; the profile says: "
+FOLLOWS = "follows the clock and units that were set; the profile says: "
+"""How sources of changed values begin."""
 FAR = 100.0
 """Factor from which a value is more likely in another unit (GB/s for B/s) than meant."""
 
@@ -160,27 +163,49 @@ def overridden(hardware: Hardware, values: Mapping[str, Scalar]) -> dict[str, An
     kept = {group: dict(entries) for group, entries in hardware.calibration.items()}
     document = hardware.to_dict() | {"calibration": kept}
     known = known_paths(hardware)
+    stated: dict[str, Scalar] = {}
     for path, value in values.items():
         full = canonical_path(hardware, path)
-        checked = _parse(value, known[full], full)
-        parent, leaf = _parent(document, full)
+        stated[full] = _parse(value, known[full], full)
+    for full, value in _following(hardware, document["device"], stated).items():
+        _put(document, full, value, FOLLOWS)
+    for full, value in stated.items():
+        _put(document, full, value, OVERRIDE)
         if full.startswith("calibration."):
-            entry = parent[leaf] = dict(vars(hardware.calibration[full.split(".")[1]][leaf]))
-            entry["value"] = checked
-            entry["low"] = min(entry["low"], checked)
-            entry["high"] = max(entry["high"], checked)
-            entry["source"] = _override_source(entry["source"])
-            entry["fit"] = entry["reason"] = ""
-        else:
-            parent[leaf] = checked
-        document["overrides"][full] = checked
-        if full in document["source"]:
-            document["source"][full] = _override_source(document["source"][full])
+            parent, leaf = _parent(document, full)
+            parent[leaf]["fit"] = parent[leaf]["reason"] = ""
+    document["overrides"] |= stated
     return document
 
 
-def _override_source(former: str) -> str:
-    prefix = "override; the profile says: "
+def _following(
+    hardware: Hardware, device: Mapping[str, Any], stated: Mapping[str, Scalar]
+) -> dict[str, float]:
+    """Return what follows the clock and the units, but for what the user states himself."""
+    changed = {path.removeprefix("device."): it for path, it in stated.items()}
+    rates = clocks.rates_following(device, changed, ())
+    clock = clocks.ratio(device, changed, clocks.CLOCK)
+    found = {f"device.{key}": rate for key, rate in rates.items()}
+    found |= dict(clocks.constants_following(hardware.calibration, clock))
+    return {path: it for path, it in found.items() if path not in {**hardware.overrides, **stated}}
+
+
+def _put(document: dict[str, Any], path: str, value: Scalar, prefix: str) -> None:
+    """Replace one value of a document, and say so in its source."""
+    parent, leaf = _parent(document, path)
+    if path.startswith("calibration."):
+        former = parent[leaf]
+        entry = parent[leaf] = dict(vars(former) if isinstance(former, Calibrated) else former)
+        entry["value"] = value
+        entry["low"], entry["high"] = min(entry["low"], value), max(entry["high"], value)
+        entry["source"] = _prefixed(entry["source"], prefix)
+    else:
+        parent[leaf] = value
+    if path in document["source"]:
+        document["source"][path] = _prefixed(document["source"][path], prefix)
+
+
+def _prefixed(former: str, prefix: str) -> str:
     return former if former.startswith(prefix) else prefix + former
 
 

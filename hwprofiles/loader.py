@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import os
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -10,7 +12,8 @@ from typing import Any, NamedTuple
 
 from perfmodel.base.errors import HardwareError, did_you_mean
 from perfmodel.base.files import chain_of_files, check_header, not_read, read_toml
-from perfmodel.hwprofiles.build import check_keys
+from perfmodel.hwprofiles.build import UNSOURCED, check_keys
+from perfmodel.hwprofiles.clocks import rates_following
 from perfmodel.hwprofiles.constants import TRANSFERRED, constants, known
 from perfmodel.hwprofiles.hardware import Hardware, build
 from perfmodel.hwprofiles.schema import TOP_LEVEL, Scalar, is_path, normalise
@@ -20,12 +23,13 @@ from perfmodel.hwprofiles.trust import (
     at_clock,
     handed,
     inherits_measurement,
+    leaves,
     measured_value,
     unstated,
 )
 
 FOLDER = Path(__file__).parent
-TABLES = ("constants", "fits", "trust")  # files of the folder that are no profiles
+TABLES = ("constants", "fits", "trust", "memory_errors")  # files of the folder that are no profiles
 VENDOR_PREFIXES = ("nvidia-", "amd-", "google-", "aws-", "intel-")
 # Keys of a file that describe the file itself and are not handed down.
 OWN_KEYS = (
@@ -276,6 +280,7 @@ def merge_chain(path: str) -> Merged:
         if document.get("transferred", False):
             _forget_measurements(merged, measured)
         facts = {key: value for key, value in document.items() if key not in OWN_KEYS}
+        _carry_rates(merged.get("device"), document, source)
         shown = Path(file).name if Path(file).parent == FOLDER else file
         for leaf in _merge(merged, facts, "", shown):
             files[leaf] = shown
@@ -305,6 +310,20 @@ def merge_chain(path: str) -> Merged:
         Path(file).name if Path(file).parent == FOLDER else file for file, _ in chain
     )
     return Merged(merged, where, shown_files, own.get("measured_on", ""))
+
+
+def _carry_rates(device: Any, document: Mapping[str, Any], source: dict[str, str]) -> None:
+    """Let inherited rates follow another clock or number of units, unless they are meant so."""
+    own = document.get("device")
+    if not isinstance(device, Mapping) or not isinstance(own, Mapping):
+        return
+    stated = dict(leaves(own))
+    meant = {str(key).removeprefix("device.") for key in document.get("inherited", ())}
+    for key, rate in rates_following(device, stated, stated.keys() | meant).items():
+        *tables, leaf = key.split(".")
+        functools.reduce(operator.getitem, tables, device)[leaf] = rate  # type: ignore[index]
+        path = f"device.{key}"
+        source[path] = f"by clock and units of {document['name']}: {source.get(path, UNSOURCED)}"
 
 
 def _forget_measurements(merged: Mapping[str, Any], measured: dict[str, str]) -> None:

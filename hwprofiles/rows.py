@@ -10,18 +10,23 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import HardwareError
+from perfmodel.base.files import read_toml
 from perfmodel.base.precisions import PRECISIONS
 from perfmodel.base.regimes import LIMITS, REGIMES
+from perfmodel.hwprofiles.constants import PRIOR
 from perfmodel.hwprofiles.hardware import Hardware, canonical_path, once
 from perfmodel.hwprofiles.loader import load_hardware
 
 MAX_ROWS = 20_000
+MEMORY_ERRORS = Path(__file__).with_name("memory_errors.toml")
 
 
 def profiles_of(hardware: Hardware | str | Sequence[Hardware | str]) -> list[Hardware]:
@@ -146,11 +151,36 @@ def step_width(hardware: Hardware, experts: bool) -> float:
     return width("step_moe", step) if experts else step
 
 
-def memory_width(hardware: Hardware) -> float:
-    """Relative half-width of the band of the peak memory; 0 where the profile has none.
+def memory_width(hardware: Hardware, software: str) -> float:
+    """Return how far the peak memory may lie above the projected one, by measured peaks.
 
-    ``calibration.uncertainty.memory``.
+    Parameters
+    ----------
+    hardware : Hardware
+    software : str
+        What holds the memory (`perfmodel.software.framework.product`), or a served model's engine.
+
+    Returns
+    -------
+    float
+        90th percentile of ln(measured / projected): that of the software where its peaks were
+        measured, on devices of this instruction class; else that of one that nobody measured
+        (``memory_errors.toml``). A profile that states ``calibration.uncertainty.memory``
+        itself has that; one without any such table has 0.
     """
     if "uncertainty" not in hardware.calibration:
         return 0.0
-    return hardware.lookup("uncertainty")("memory", 0.0)
+    stated = hardware.calibration["uncertainty"].get("memory")
+    if stated is None or not stated.source.startswith(PRIOR):
+        return hardware.lookup("uncertainty")("memory", 0.0)
+    errors = memory_errors()
+    seen = hardware.device.instruction_class in errors["instruction_classes"]
+    return float(
+        errors["software"].get(software if seen else "", {}).get("width", errors["unseen"])
+    )
+
+
+@cache
+def memory_errors() -> Mapping[str, Any]:
+    """Return the measured errors of memory, as ``benchmarks/accuracy/memory.py`` wrote them."""
+    return read_toml(MEMORY_ERRORS, HardwareError)

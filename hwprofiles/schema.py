@@ -100,7 +100,7 @@ class Device:
     )
     compute_units: int = _fact("SMs, CUs or cores that software sees", positive=True)
     compute_unit_name: str = _fact("what the maker calls one unit")
-    boost_clock: float = _fact("clock behind the peak rates", "Hz", positive=True)
+    boost_clock: float = _fact("clock of its rates, which follow it", "Hz", positive=True)
     vector_flops: float = _fact(
         "fp32 rate of the general (not matrix) units", "FLOP/s", positive=True
     )
@@ -251,7 +251,7 @@ TOP_LEVEL = {
     "name": "name of the profile, equal to its file name",
     "title": "one line for lists",
     "extends": "profile that this one refines",
-    "inherited": "list of facts, as dotted keys, that hold for another number of compute_units too",
+    "inherited": "list of facts, as dotted keys, that hold at another clock, for other units too",
     "measured_on": "of a family: the chip that its constants are fitted to",
     "transferred": "true: what is inherited as fitted comes from all measured relatives instead",
     "abstract": "true for a family or chip that is no complete system",

@@ -119,20 +119,32 @@ def at_clock(constant: Constant, value: float, stated: float, clock: float) -> f
         At the clock `stated` [Hz].
     stated, clock : float
         Boost clocks [Hz]; 0 where there is none: the value stays as it is.
-
-    Notes
-    -----
-    Where the rate goes as power to the exponent p (``gemm.power_exponent``), power goes as the
-    clock to 1 / p, and the energy of an operation as the clock to 1 / p - 1. So what a board
-    can sustain of a chip does not depend on the clock that its maker calls the boost (derived
-    here).
     """
     if constant.transfer not in CLOCKED or not stated or not clock or stated == clock:
         return value
-    exponent = -1.0
-    if constant.transfer == "energy":
-        exponent = 1.0 / known("gemm")["power_exponent"].prior - 1.0
-    return _within(constant, value * (clock / stated) ** exponent)
+    power = known("gemm")["power_exponent"].prior
+    return _within(constant, value * clock_factor(constant.transfer, clock / stated, power))
+
+
+def clock_factor(transfer: str, clock: float, power_exponent: float) -> float:
+    """Return by what a constant that depends on the clock changes with it.
+
+    Parameters
+    ----------
+    transfer : str
+        One of `CLOCKED`.
+    clock : float
+        New clock over the former one [1].
+    power_exponent : float
+        The rate goes as power to this exponent (``gemm.power_exponent``).
+
+    Notes
+    -----
+    Where the rate goes as power to the exponent p, power goes as the clock to 1 / p, and the
+    energy of an operation as the clock to 1 / p - 1. So what a board can sustain of a chip does
+    not depend on the clock that its maker calls the boost (derived here).
+    """
+    return clock ** (1.0 / power_exponent - 1.0 if transfer == "energy" else -1.0)
 
 
 def _at_unit(constant: Constant, value: float, stated: float, own: float) -> float:
@@ -258,7 +270,7 @@ def unstated(documents: Sequence[Mapping[str, Any]]) -> list[str]:
     change = ""
     for document in documents:
         device = document.get("device", {})
-        facts = dict(_leaves(device)) if isinstance(device, Mapping) else {}
+        facts = dict(leaves(device)) if isinstance(device, Mapping) else {}
         own = facts.get("compute_units", units)
         if units is not None and own != units:
             foreign = {key: it for key, it in stated.items() if key.startswith(OF_ITS_UNITS)}
@@ -277,10 +289,11 @@ def unstated(documents: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _leaves(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted key and the value of everything in nested tables."""
     for key, value in table.items():
         if isinstance(value, Mapping):
-            yield from _leaves(value, f"{path}{key}.")
+            yield from leaves(value, f"{path}{key}.")
         else:
             yield f"{path}{key}", value
 

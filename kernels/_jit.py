@@ -177,10 +177,12 @@ def _compiled(function: Callable[..., Any], inline: bool, lean: bool) -> Callabl
     numba.config.CACHE_DIR = folder  # type: ignore[attr-defined]
     try:
         if not whole_programs():
-            return _outliving_damage(numba.njit(cache=bool(folder), nogil=True)(function))
-        from perfmodel.kernels import _inner
+            kernel: Any = numba.njit(cache=bool(folder), nogil=True)(function)
+        else:
+            from perfmodel.kernels import _inner
 
-        return _outliving_damage(_inner.compiled(function, inline, lean, bool(folder)))
+            kernel = _inner.compiled(function, inline, lean, bool(folder))
+        return _outliving_damage(_named_by_content(kernel, folder, function.__module__))
     finally:
         numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
 
@@ -205,6 +207,24 @@ def whole_programs() -> bool:
         raise SettingError(f"PERFMODEL_COMPILE is {given[:40]!r}; it should be plain or whole")
     major_minor = tuple(map(int, version("numba").split(".")[:2]))
     return given == "whole" or (not given and LOWEST_TRIED <= major_minor <= NEWEST_TRIED)
+
+
+def _named_by_content(compiled: Any, folder: str, module: str) -> Any:
+    """Keep compiled code by the name of its module, where Numba names it by path and date.
+
+    The folder is named after the content of all kernels, so that every installation of them can
+    use it. Reaches into Numba; a version that is made otherwise goes on by paths.
+    """
+    cache: Any = getattr(compiled, "_cache", None)
+    file, name = getattr(cache, "_cache_file", None), getattr(cache, "_impl", None)
+    package = __name__.rpartition(".")[0]
+    if file is None or name is None or not module.startswith(f"{package}."):
+        return compiled
+    place = os.path.join(folder, module.removeprefix(f"{package}."))
+    with contextlib.suppress(TypeError, AttributeError, OSError):
+        os.makedirs(place, exist_ok=True)
+        cache._cache_file = type(file)(place, name.filename_base, source_stamp=0)
+    return compiled
 
 
 def _outliving_damage(compiled: Any) -> Callable[..., Any]:

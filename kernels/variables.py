@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SCHEMA_VERSION = "1.2"
+SCHEMA_VERSION = "1.3"
 RATE = "tokens_per_second_per_device"
 """What results are ranked by where nothing else is said."""
 SEARCHED_BY = (RATE, "step_time", "model_flops_utilization")
@@ -55,6 +55,17 @@ class Variable:
         """Return what a labelled column says of itself."""
         found = {"units": self.units, "long_name": self.long_name}
         return found | ({"formula": self.formula} if self.formula else {})
+
+
+def memory_verdict(row: Mapping[str, Any]) -> str:
+    """Return whether a result fits in memory: ``fits``, ``tight`` or ``does not fit``.
+
+    Tight is what fits by less than the measured error of memory; results of earlier versions do not
+    tell it apart.
+    """
+    if not row["fits"]:
+        return "does not fit"
+    return "tight" if row.get("tight") else "fits"
 
 
 def parts_of(whole: str, variables: Iterable[Variable]) -> tuple[str, ...]:

@@ -51,9 +51,9 @@ class Kind(NamedTuple):
 
 # One piece of strategies, gemms, attentions, streams, collectives and experts' routing was timed on
 # one core of a 2-core virtual machine with Python 3.11 and Numba 0.68, other work beside it; so was
-# what compiling and loading take of gemms, attentions, streams, collectives, nodes of Chakra files
-# and events (CPU of a first call less that of a second). The others are priors. What is really
-# spent corrects them on the way.
+# what compiling and loading take of gemms, attentions, streams, collectives, requests, nodes of
+# Chakra files and events (CPU of a first call less that of a second). The others are priors. What
+# is really spent corrects them on the way.
 KINDS = {
     "strategies": Kind(6e-5, 15.0, 0.15, "close.close_strategies"),  # closed on one device
     "ranked_strategies": Kind(3e-5, 15.0, 0.15, "ranking.rank_strategies"),
@@ -69,7 +69,8 @@ KINDS = {
     "exchanges": Kind(5e-6, 1.0, 0.02, "expert_exchange.moe_exchange_times", True),
     "scheduled_actions": Kind(5e-6, 1.0, 0.05, "link.write_sequence"),  # of pipelines
     "placements": Kind(1e-5, 2.0, 0.05, "placement.place_layers"),
-    "served_requests": Kind(2e-4, 15.0, 0.15, "replay.replay_requests"),  # of a trace
+    "served_requests": Kind(1.5e-4, 11.0, 0.05, "replay.replay_requests"),  # of a trace
+    "client_requests": Kind(1.5e-4, 11.0, 0.05, "replay.replay_clients"),  # one after another
     "assigned_tokens": Kind(2e-7, 1.0, 0.05, "routing.spread_loads"),
     "drawn_experts": Kind(1.6e-7, 1.0, 0.05, "routing.assign_tokens"),
     "raced_experts": Kind(2.5e-5, 1.5, 0.05, "routing.race_tokens"),
@@ -249,8 +250,10 @@ def choice(ahead: Mapping[str, float]) -> Choice:
     ready = load
     for name, kind in zip(sorted(names), kinds, strict=True):
         if kind in missing:
-            apart = (_done.get(name, 0.0) + ahead.get(name, 0.0)) * kind.plain * doubt
-            ready += min(kind.compile, apart if kind.apart else math.inf) - kind.load
+            done = _done.get(name, 0.0) * kind.plain
+            over = name not in ahead and done < TRUST  # little, and nothing says that more comes
+            apart = done + ahead.get(name, 0.0) * kind.plain if kind.apart or over else math.inf
+            ready += min(kind.compile, apart * doubt) - kind.load
     what = "compiling" if missing else "loading"
     reason = f"{small} uncompiled, while {what} them takes {ready:.2g} s"
     return Choice(plain > ready, not missing, reason)

@@ -35,15 +35,11 @@ from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.strategy.grid import VALID
 from perfmodel.training.project import project_grid
 from perfmodel.training.workload import Workload
-from tests import data
+from tests import amount, data
 from tests.wings import CORE, WINGS, wing_of
 
 if TYPE_CHECKING:
     from perfmodel.sweeps.workers import Workers
-
-# No deadline: the first example may compile a kernel. The same examples on every run.
-settings.register_profile("perfmodel", deadline=None, derandomize=True)
-settings.load_profile("perfmodel")
 
 OTHERS = ("skipped", "failed", "error", "xfailed", "xpassed")
 """What may become of a test that does not pass."""
@@ -63,13 +59,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--one-case", action="store_true", help="run one case of each test that has several"
     )
     parser.addoption(
-        "--every-kernel",
+        "--long",
         action="store_true",
-        help="compile kernels that only kernels call by themselves, too (minutes)",
+        help="try all random cases, and kernels that only kernels call compiled by themselves",
     )
     parser.addoption(
         "--wing", choices=(CORE, *WINGS), help="run the tests of one wing, or of the core"
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Say how many cases there are, before a test is imported."""
+    amount.LONG = config.getoption("--long")
+    # No deadline: the first example may compile a kernel. The same examples on every run.
+    given = {"deadline": None, "derandomize": True, "max_examples": amount.cases(100)}
+    settings.register_profile("perfmodel", **given)
+    settings.load_profile("perfmodel")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -7,7 +7,9 @@ not part of it. Tests that need them skip where they are absent, and say so (`MI
 from __future__ import annotations
 
 import csv
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,6 +48,18 @@ def needed(path: Path) -> Path:
         name = path.relative_to(SHARED) if path.is_relative_to(SHARED) else path
         pytest.skip(f"{MISSING}: {name}")
     return path
+
+
+def table_of(test_file: str, name: str) -> Any:
+    """Return a table of the TOML file beside a test: rows and their lists as tuples."""
+
+    def tuples(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: tuples(item) for key, item in value.items()}
+        return tuple(map(tuples, value)) if isinstance(value, list) else value
+
+    table = tomllib.loads(Path(test_file).with_suffix(".toml").read_text(encoding="utf-8"))[name]
+    return list(tuples(table)) if isinstance(table, list) else tuples(table)
 
 
 def launch_sample(name: str) -> Path:

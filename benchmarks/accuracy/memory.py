@@ -1,9 +1,11 @@
 """Score projected peaks of memory: measured runs, torch's own FSDP2, and papers' formulas.
 
-    python benchmarks/accuracy/memory.py DATA/e2e [--no-nanotron] [--json]
+    python benchmarks/accuracy/memory.py DATA/e2e [--no-nanotron] [--json] [--write]
 
 Reads ``dev_memory_runs.csv``, ``dev_nanotron_runs.csv`` and ``dev_memory_torch.csv`` of a folder;
-a file that is not there is left out. Errors are projected over measured, less one.
+a file that is not there is left out. Errors are projected over measured, less one. ``--write`` puts
+the measured error of every software into ``hwprofiles/memory_errors.toml``: what ``memory_high``,
+``tight`` and ``--safe`` go by (`measured_errors`).
 
 *torch*: peaks of one training step by category, as MemTracker counts them on fake tensors: eager
 modules of Hugging Face, 16-bit parameters and moments where nothing is sharded, fp32 shards under
@@ -22,16 +24,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.base.errors import PerfModelError
 from perfmodel.hwprofiles import load_hardware
+from perfmodel.hwprofiles.rows import MEMORY_ERRORS
 from perfmodel.kernels.variables import MEMORY_COMPONENTS
 from perfmodel.measured.compare import compare_file, statistics
 from perfmodel.measured.kinds.memory import BELOW, KIND
 from perfmodel.measured.rows import ComparedRow, MeasuredRow
 from perfmodel.model.config import model_from_config
 from perfmodel.model.spec import ModelSpec
-from perfmodel.software.framework import Framework, load_framework
+from perfmodel.software.framework import Framework, load_framework, product
 from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.training.stages import StageMemory, stage_memories
 
@@ -43,6 +47,8 @@ NAMES = {
     "bias": "bias",
     "share_below_peak": "10 % below",
 }
+PRIOR_ROWS = 10
+"""So many rows of a software weigh as much as what is known of all others."""
 FIGURES = {"state and activations": "Korthikanti figure 1", "relative activations": "figure 7"}
 # Categories of MemTracker -> components of a projection.
 CATEGORIES = {
@@ -194,9 +200,11 @@ def score(rows: Sequence[ComparedRow]) -> dict[str, Any]:
 def scores(folder: Path, nanotron: bool) -> dict[str, Any]:
     """Return everything that the files of a folder say."""
     found: dict[str, Any] = {}
+    measured: list[ComparedRow] = []
     runs = folder / "dev_memory_runs.csv"
     if runs.exists():
         rows = compare_file("memory", runs).rows
+        measured += rows
         families: dict[str, list[ComparedRow]] = {row.cells["family"]: [] for row in rows}
         for row in rows:
             families[row.cells["family"]].append(row)
@@ -206,16 +214,18 @@ def scores(folder: Path, nanotron: bool) -> dict[str, Any]:
             title: score([row for row in rows if row.cells["read"] == reading])
             for reading, title in FIGURES.items()
         }
-        found["band"] = band(families)
         found["Primus' schedules"] = primus_schedules(runs)
     runs = folder / "dev_nanotron_runs.csv"
     if nanotron and runs.exists():
         comparison = compare_file("memory", runs)
+        measured += comparison.rows
         found["nanotron"] = {"all": score(comparison.rows)}
         found["runs that fit"] = list(comparison.further["runs that fit"])
     table = folder / "dev_memory_torch.csv"
     if table.exists():
         found["torch FSDP2"] = torch_scores(torch_rows(table))
+    if measured:
+        found["measured errors"] = measured_errors(measured)
     return found
 
 
@@ -247,17 +257,55 @@ def primus_schedules(path: Path) -> list[dict[str, Any]]:
     return [*found, {"in the measured order": ours == sorted(ours) and len(ours) == len(cells) > 0}]
 
 
-def band(families: Mapping[str, Sequence[ComparedRow]]) -> dict[str, float]:
-    """Return the width with which nine of ten peaks lie below, sources of equal weight."""
-    logs, weights = [], []
-    for rows in families.values():
-        errors = [row.error for row in rows if row.error is not None]
-        logs += [-math.log1p(error) for error in errors]
-        weights += [1.0 / max(len(errors), 1)] * len(errors)
-    order = np.argsort(logs)
-    reached = np.cumsum(np.array(weights)[order]) / sum(weights)
-    at = int(np.searchsorted(reached, 0.9))
-    return {"calibration.uncertainty.memory": max(0.0, logs[int(order[at])])}
+def measured_errors(rows: Sequence[ComparedRow]) -> dict[str, Any]:
+    """Return by how much measured peaks lie above projected ones, nine of ten times at most.
+
+    Of ln(measured / projected), never below 0. Software that nobody measured is like one of those
+    that were, each as likely: the 90th percentile with equal weights (``unseen``). A measured one
+    has its own, where `PRIOR_ROWS` rows more are like those of all. Formulas of papers are no
+    measurements.
+    """
+    logs: dict[str, list[float]] = {}
+    classes: set[str] = set()
+    for row in rows:
+        if row.error is not None and row.cells["read"] not in FIGURES:
+            preset = load_framework(str(row.outcome.details["software"]))
+            logs.setdefault(product(preset), []).append(-math.log1p(row.error))
+            profile = load_hardware(str(row.outcome.details["profile"]))
+            classes.add(profile.device.instruction_class)
+    every = np.concatenate([np.array(it) for it in logs.values()])
+    alike = np.concatenate([np.full(len(it), 1.0 / (len(it) * len(logs))) for it in logs.values()])
+    software = {}
+    for name, own in sorted(logs.items()):
+        values = np.concatenate([own, every])
+        weights = np.concatenate([np.ones(len(own)), PRIOR_ROWS * alike])
+        software[name] = {"rows": len(own), "width": percentile_90(values, weights)}
+    unseen = percentile_90(every, alike)
+    return {"unseen": unseen, "instruction_classes": sorted(classes), "software": software}
+
+
+def percentile_90(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    """Return the value that nine tenths of the weight do not exceed; 0 at least."""
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order]) / weights.sum()
+    return max(0.0, round(float(values[order][np.searchsorted(reached, 0.9 - 1e-12)]), 3))
+
+
+def written(found: Mapping[str, Any]) -> str:
+    """Return the measured errors as ``hwprofiles/memory_errors.toml`` has them."""
+    classes = ", ".join(f'"{name}"' for name in found["instruction_classes"])
+    lines = [
+        "# How far measured peaks of memory lie above projected ones: 90th percentile of",
+        "# ln(measured / projected), by software and for software or devices of an instruction",
+        "# class that nobody measured. Written by benchmarks/accuracy/memory.py DATA/e2e --write.",
+        f"unseen = {found['unseen']}",
+        f"instruction_classes = [{classes}]",
+        "",
+        "[software]",
+    ]
+    for name, of in found["software"].items():
+        lines.append(f"{name} = {{ rows = {of['rows']}, width = {of['width']} }}")
+    return "\n".join(lines) + "\n"
 
 
 def report(found: Mapping[str, Any]) -> str:
@@ -271,7 +319,7 @@ def report(found: Mapping[str, Any]) -> str:
                 for it in (line.items() for line in table)
             ]
             continue
-        for name, line in table.items():
+        for name, line in (table.get("software", table)).items():
             cells = line if isinstance(line, dict) else {"": line}
             text = "".join(
                 f"{k:>12} {v}" if k == "rows" else f"{k:>12} {100 * v:6.1f} %"
@@ -288,12 +336,15 @@ def main() -> int:
     parser.add_argument("folder", type=Path, help="folder with the tables of measured runs")
     parser.add_argument("--no-nanotron", action="store_true", help="leave its 1,600 rows out")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--write", action="store_true", help="write hwprofiles/memory_errors.toml")
     options = parser.parse_args()
     try:
         found = scores(options.folder, not options.no_nanotron)
     except PerfModelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    if options.write:
+        MEMORY_ERRORS.write_text(written(found["measured errors"]), encoding="utf-8")
     print(json.dumps(found, indent=1) if options.json else report(found))
     return 0
 

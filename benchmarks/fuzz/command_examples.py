@@ -197,6 +197,11 @@ MADE = (
     "--tp 1 --pp 1 --cp 1 --micro-batch 1 --zero 1 -o scaling.nc",
     "sensitivity sweep.nc#1 --kind software -o sensitivity.nc",
     "compare gemm gemm.csv --output rows.csv",
+    "sweep --model model.json --hardware dgx-h100,b200 --devices 8 --seq-len 1024 "
+    "--global-batch 8 --tp 1,2 --pp 1 --cp 1 --micro-batch 1 --zero 1,3 -o sweep.zarr",
+    "serve --model model.json --hardware dgx-h100 --tp 1,2 --concurrency 1,8 -o serve.zarr",
+    "kernel gemm --hardware dgx-h100 --m 1,64 --n 64 --k 64 -o kernel.nc",
+    "simulate chain --hardware dgx-h100 -o simulation.nc",
 )
 """Command lines that make files to damage: a stored sweep, traces of four ranks, a launch."""
 PRINTED = {
@@ -204,6 +209,41 @@ PRINTED = {
     "--global-batch 64 --tp 2 --json",
 }
 """Files that hold what a command line prints."""
+
+MADE_TO_FLIP = (
+    *(f"sweep --model model.json --hardware dgx-h100,b200 --devices 8 --seq-len 1024 "
+      f"--global-batch 8 --tp 1,2 --pp 1 --cp 1 --micro-batch 1 --zero 1,3 -o sweep.{kind}"
+      for kind in ("csv", "json", "parquet", "md")),
+    "sensitivity sweep.nc#1 --kind software -o sensitivity.json",
+)  # fmt: skip
+"""Results in forms that few commands read."""
+_READ_AS = ("sweep.nc", "sweep.zarr", "serve.nc", "serve.zarr", "wafer.nc", "scaling.nc",
+            "sensitivity.nc", "kernel.nc", "simulation.nc", "sweep.csv", "sweep.json",
+            "sweep.parquet", "sweep.md", "run.json", "rows.csv", "sensitivity.json")  # fmt: skip
+READING = (
+    *(f"best {name}" for name in _READ_AS),
+    *(f"report {name} -o p.html" for name in _READ_AS),
+    *(f"best {name} --{more}" for name in _READ_AS[:5]
+      for more in ("json --top 3", "by memory_total --all")),
+    *(f"best {name} --pareto step_time,memory_total" for name in ("sweep.nc", "sweep.zarr")),
+    *(f"best {name} --where 'tp == 2' --price 2 --tokens 1e12" for name in _READ_AS[:2]),
+    *(f"diff {name}#1 sweep.nc#2" for name in (*_READ_AS[:2], *_READ_AS[9:14])),
+    *(f"diff sweep.nc {name}" for name in ("sweep.zarr", "sweep.json", "run.json")),
+    *(f"plot {kind} {name} -o f.svg" for name in ("sweep.nc", "sweep.zarr", "sweep.json")
+      for kind in ("breakdown", "memory", "pareto", "pipeline", "roofline")),
+    *(f"plot pareto {name} -o f.svg" for name in _READ_AS[:9]),
+    *(f"plot heatmap {name} --x tp --y zero -o f.svg" for name in _READ_AS[:2]),
+    *(f"plot {kind} {name} -o f.svg" for kind, name in (
+        ("scaling", "scaling.nc"), ("sensitivity", "sensitivity.nc"), ("accuracy", "rows.csv"),
+        ("sensitivity", "sensitivity.json"), ("wafer", "wafer.nc"), ("roofline", "kernel.nc"),
+        ("roofline", "simulation.nc"), ("accuracy", "sweep.csv"))),
+    *(f"timeline {name}#1 -o f.json" for name in _READ_AS[:6]),
+    *(f"sensitivity {name}#1 --kind software" for name in _READ_AS[:4]),
+    *(f"launch {name} --for {engine}" for name, engine in (
+        ("sweep.nc", "megatron"), ("sweep.zarr", "megatron"), ("serve.nc", "vllm"),
+        ("serve.zarr", "sglang"), ("sweep.json", "megatron"))),
+)  # fmt: skip
+"""Command lines that read results, of which one bit is turned."""
 
 PROBLEM = "--model model.json --hardware dgx-h100 --devices 8 --seq-len 1024 --global-batch 8"
 SWEPT = "--tp 1,2 --pp 1 --cp 1 --micro-batch 1 --zero 1"

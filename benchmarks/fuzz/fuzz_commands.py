@@ -5,10 +5,12 @@
     python benchmarks/fuzz/fuzz_commands.py --cases 200000 --seed 1 --jobs 2
     python benchmarks/fuzz/fuzz_commands.py --cases 2000 --seed 7 --only "kernel moe"
     python benchmarks/fuzz/fuzz_commands.py --seed 1 --case 1234      # this one alone, shown
+    python benchmarks/fuzz/fuzz_commands.py --cases 2000 --flips      # one bit of a file in each
 
 A case is a good command line of `command_examples.COMMANDS` of which arguments, or the content of
 one file, are changed; seed and number of the case say how, on every machine. Commands run inside
-worker processes, uncompiled, in folders of their own.
+worker processes, uncompiled, in folders of their own. With ``--flips`` a case is one of
+`command_examples.READING`, which read results, and one bit of a file that it reads is turned.
 
 A finding is a case that ends otherwise than with 0, 3 or an error of code 2 that is one line,
 printable and not longer than `LONGEST`; that warns; that writes no JSON where JSON was asked for;
@@ -36,7 +38,7 @@ import time
 import traceback
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -130,6 +132,27 @@ def case_of(seed: int, number: int, contents: dict[str, bytes], only: str | None
             return case
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         change(rng, case.arguments, fixed, command)
+    return case
+
+
+def made_case(options: argparse.Namespace, number: int, contents: dict[str, bytes]) -> Case:
+    """Return a case of the kind that is asked for."""
+    if options.flips:
+        return flip_of(options.seed, number, contents)
+    return case_of(options.seed, number, contents, options.only)
+
+
+def flip_of(seed: int, number: int, contents: dict[str, bytes]) -> Case:
+    """Return a case in which one bit of stored results is another."""
+    rng = random.Random(f"flip/{seed}/{number}")
+    line = rng.choice(command_examples.READING)
+    case = Case(" ".join(line.split()[:1]), shlex.split(line))
+    kinds = {word.partition("#")[0] for word in case.arguments}
+    used = [name for name in contents if name.partition("/")[0] in kinds]
+    name = rng.choice(sorted(used))
+    content = bytearray(contents[name])
+    content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+    case.files[name] = bytes(content)
     return case
 
 
@@ -257,7 +280,7 @@ def _other_number(rng: random.Random, number: bytes) -> bytes:
 class Workplace:
     """A folder with the good files, made anew after each case, and the verdict on a case."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, more: Sequence[str] = ()) -> None:
         from click.testing import CliRunner
 
         from perfmodel.cli import group
@@ -276,14 +299,18 @@ class Workplace:
 
         group.report = report_and_keep
         command_examples.files(folder)
-        for line in command_examples.MADE:
+        for line in (*command_examples.MADE, *more):
             made = self.runner.invoke(cli, shlex.split(line), prog_name="perfmodel")
             if made.exit_code:
                 raise SystemExit(f"{line}: {made.stderr}")
         for name, line in command_examples.PRINTED.items():
             made = self.runner.invoke(cli, shlex.split(line), prog_name="perfmodel")
             (folder / name).write_text(made.stdout, encoding="utf-8")
-        self.contents = {path.name: path.read_bytes() for path in folder.iterdir()}
+        self.contents = {
+            path.relative_to(folder).as_posix(): path.read_bytes()
+            for path in folder.rglob("*")
+            if path.is_file()
+        }
 
     def run(self, case: Case) -> tuple[int, str]:
         """Run a case; return its exit code, and what is wrong with it or ''."""
@@ -342,8 +369,9 @@ class Workplace:
         return ""
 
     def _tidy(self, case: Case) -> None:
+        kept = {name.partition("/")[0] for name in self.contents}
         for name in os.listdir(self.folder):
-            if name not in self.contents:
+            if name not in kept:
                 path = self.folder / name
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         written = {word for word in case.arguments if word in self.contents}  # -o sweep.nc
@@ -383,11 +411,11 @@ def work(options: argparse.Namespace, first: int, step: int, folder: Path) -> No
 
     signal.signal(signal.SIGPROF, ring)
     out = os.fdopen(os.dup(1), "w", buffering=1)
-    place = Workplace(folder)
+    place = Workplace(folder, command_examples.MADE_TO_FLIP if options.flips else ())
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # libraries written in C print there
     for number in range(first, options.cases, step):
         out.write(f"{number}\n")
-        case = case_of(options.seed, number, place.contents, options.only)
+        case = made_case(options, number, place.contents)
         start = time.process_time()
         code, wrong = place.run(case)
         spent = time.process_time() - start
@@ -405,6 +433,7 @@ def run_workers(options: argparse.Namespace) -> Iterator[tuple[int, str, int, fl
             folder = Path(tempfile.mkdtemp(dir=scratch))
             words = ["--within", str(folder), str(first), str(jobs), "--cases", str(options.cases)]
             words += ["--seed", str(options.seed), *(["--only", options.only] * bool(options.only))]
+            words += ["--flips"] * options.flips
             command = [sys.executable, __file__, *words]
             process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
             assert process.stdout is not None
@@ -461,7 +490,7 @@ def summary(options: argparse.Namespace) -> int:
     print(
         f"\n{'command':<22}{'cases':>8}{'good':>8}{'refused':>9}{'findings':>9}{'ms':>7}{'most':>7}"
     )
-    for command in [*COMMANDS, "?"]:
+    for command in [*COMMANDS, *sorted(set(codes) - set(COMMANDS))]:
         count = codes[command]
         total = sum(count.values())
         if total:
@@ -486,8 +515,9 @@ def show(options: argparse.Namespace) -> int:
 
     signal.signal(signal.SIGPROF, ring)
     with tempfile.TemporaryDirectory() as folder:
-        place = Workplace(Path(folder))
-        case = case_of(options.seed, options.case, place.contents, options.only)
+        more = command_examples.MADE_TO_FLIP if options.flips else ()
+        place = Workplace(Path(folder), more)
+        case = made_case(options, options.case, place.contents)
         print(case.shown())
         code, wrong = place.run(case)
         print(f"code {code}: {wrong or 'nothing wrong'}")
@@ -504,6 +534,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--only", choices=COMMANDS, help="one command")
+    parser.add_argument("--flips", action="store_true", help="turn one bit of stored results")
     parser.add_argument("--case", type=int, help="run this case alone, and show it")
     parser.add_argument("--within", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)

@@ -193,9 +193,9 @@ def _mesh_rows(mesh: MeshHardware) -> list[list[str]]:
     ]
 
 
-def _short(text: str, limit: int = 100) -> str:
+def _short(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+    return line if len(line) <= 100 else line[:99] + "…"
 
 
 @click.group(
@@ -232,7 +232,7 @@ def list_software(as_json: bool) -> None:
 
 @software_group.command("show", **page("core", "software show", "Show one preset."))
 @click.argument("name", metavar="NAME", shell_complete=completions.complete_software)
-@options.set_option
+@options.software_set_option
 @options.json_option
 @options.verbosity_options
 def show_software(name: str, settings: Mapping[str, Any], as_json: bool) -> None:

@@ -86,6 +86,8 @@ def print_difference(sides: Sequence[Side], found: Difference) -> None:
             click.echo()
     if lacking := [letter for letter, side in zip("AB", sides, strict=True) if not side.fits]:
         click.echo(f"{' and '.join(lacking)} {'do' if lacking[1:] else 'does'} NOT fit in memory")
+    if tight := [letter for letter, side in zip("AB", sides, strict=True) if side.tight]:
+        click.echo(f"{' and '.join(tight)} {'are' if tight[1:] else 'is'} tight in memory")
     if same:
         text = "the same: " + ", ".join(_name(name) for name in same)
         say(text, 2)

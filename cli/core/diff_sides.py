@@ -20,6 +20,7 @@ from perfmodel.cli.group import Command
 from perfmodel.cli.shared.costs import NAMES as COST_OPTIONS
 from perfmodel.cli.shared.costs import given_costs, with_costs
 from perfmodel.cli.shared.models import given_reading
+from perfmodel.cli.shared.options import CLOCK, CLOCK_OPTIONS
 from perfmodel.cli.shared.types import TRUTH
 
 if TYPE_CHECKING:
@@ -90,6 +91,11 @@ class Side:
     def fits(self) -> bool:
         """Whether the strategy fits in memory; true where the results don't say."""
         return bool(self.row.get("fits", True))
+
+    @property
+    def tight(self) -> bool:
+        """Whether it fits by less than the measured error of memory, where the results say so."""
+        return self.fits and bool(self.row.get("tight", False))
 
 
 def side(ctx: click.Context, text: str, given: Mapping[str, Any], by: str) -> Side:
@@ -216,9 +222,13 @@ def _arguments(given: Mapping[str, Any], changes: Mapping[str, str]) -> list[str
         if key not in paths:
             changed[by_name[key]] = value
     arguments = [f"--set={path}={value}" for path, value in paths.items()]
+    replaced = {*paths}
+    if CLOCK in paths or changed.keys() & {*CLOCK_OPTIONS}:
+        replaced |= {CLOCK, *CLOCK_OPTIONS} - changed.keys()
     for name, param in OPTIONS.items():
         for value in _listed(changed.get(name, given.get(name))):
-            if name != "settings" or str(value).partition("=")[0].strip() not in paths:
+            path = str(value).partition("=")[0].strip() if name == "settings" else name
+            if path not in replaced:
                 arguments += _words(param, value)
     return arguments
 

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from perfmodel.base.errors import DataError
+from perfmodel.base.fields import Field
 from perfmodel.cli.group import CommandGroup
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.inputs import load_rows
+from perfmodel.cli.shared.inputs import check_acts, load_rows
 from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import percent, print_json, remark, say, table
 from perfmodel.cli.shared.tables import as_written
-from perfmodel.cli.shared.types import Counts, FiniteRange, Names, WholeRange, Words
+from perfmodel.cli.shared.types import Words
 from perfmodel.sweeps.grids import KERNELS
-from perfmodel.sweeps.kernel_kinds.kind import GridAxis, Kernel, Setting
+from perfmodel.sweeps.kernel_kinds.kind import Kernel
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
@@ -81,9 +82,15 @@ def run_grid(
     tabulate: Tabulate | None = None,
 ) -> None:
     """Load the hardware, evaluate the grid, and print or write it."""
+    from perfmodel.analysis.acting import digests
     from perfmodel.store.files import check_results_path
 
     rows, values = load_rows(hardware, settings, swept)
+
+    def results(rows: list[Hardware], most: int) -> list[bytes | None]:
+        return digests(evaluate(rows, {}))
+
+    check_acts(hardware, settings, swept, results)
     if output is not None:
         output = check_results_path(output)
     show_grid(evaluate(rows, values), output, shown, as_json, tabulate)
@@ -187,37 +194,20 @@ def _cell(name: str, row: Mapping[str, Any]) -> str:
 SHAPE = "Shape"
 
 
-def axis_parameter(axis: GridAxis) -> Callable[[Function], Function]:
+def axis_parameter(axis: Field) -> Callable[[Function], Function]:
     """Return the option, or the argument, for an axis; compulsory without a default."""
-    if axis.option == "-":
+    if axis.kind == "argument":
         metavar = f"[{axis.name.upper()},…]"
         return click.argument(axis.name, metavar=metavar, type=Words(), required=False)
-    # Not default=None: to click that is a value, and the option is not missing then.
-    given: dict[str, Any] = {"required": True}
-    if axis.default is not None:
-        given = {"default": str(axis.default), "show_default": True}
-    text = axis.help or axis.long_name[0].upper() + axis.long_name[1:]
-    if axis.choices:
-        text += f": {', '.join(axis.choices)}."
-    kind = Names(axis.choices) if axis.choices else Words() if axis.words else Counts(axis.minimum)
-    flag = f"--{(axis.option or axis.name).replace('_', '-')}"
-    return options.option(flag, axis.name, section=SHAPE, type=kind, help=text, **given)
+    text = axis.description + (f": {', '.join(axis.choices)}." if axis.choices else "")
+    given = {} if axis.default is None else {"default": str(axis.default)}
+    return options.field_option(axis, section=SHAPE, help=text, **given)
 
 
-def setting_option(setting: Setting) -> Callable[[Function], Function]:
+def setting_option(setting: Field) -> Callable[[Function], Function]:
     """Return the option for a setting."""
-    flags = setting.flags or (f"--{setting.name.replace('_', '-')}",)
-    default = setting.default
-    given: dict[str, Any] = {"default": default, "show_default": True}
-    if default is None:
-        given = {}
-    elif isinstance(default, bool):
-        given = given if "/" in flags[0] else {"is_flag": True}
-    else:
-        span: Any = WholeRange if isinstance(default, int) else FiniteRange
-        given["type"] = span(setting.least, setting.most)
-    about = {"metavar": setting.metavar, "help": setting.help}
-    return options.option(*flags, setting.name, section=SHAPE, **about, **given)
+    shown = {} if setting.default is None else {"show_default": True}
+    return options.field_option(setting, section=SHAPE, **shown)
 
 
 def kernel_command(kernel: Kernel) -> click.Command:

@@ -13,7 +13,7 @@ from perfmodel.base.fields import refuse_unused
 from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.base.version import __version__
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.inputs import load_rows, load_software, of_hardware
+from perfmodel.cli.shared.inputs import check_acts, load_rows, load_software, of_hardware
 from perfmodel.cli.shared.launch_file import (
     SERVERS,
     SWEPT,
@@ -240,7 +240,13 @@ def _stated(
 
 def _hardware(name: str, settings: Mapping[str, Any]) -> Hardware:
     (hardware,), _ = load_rows([name], of_hardware(settings), {})
+    check_acts([name], settings, {}, _placed)
     return hardware
+
+
+def _placed(rows: list[Hardware], most: int) -> list[object]:
+    """Return what a launch file says of the hardware."""
+    return [(it.system.devices_per_node, it.system.network[0].size) for it in rows]
 
 
 def _document(software: str, launch: Launch, notes: list[str]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from perfmodel.cli.shared.costs import cost_options, print_cost
 from perfmodel.cli.shared.inputs import (
     assumed,
     assumed_text,
+    check_acts,
     load_rows,
     load_software,
     of_hardware,
@@ -72,7 +73,7 @@ def project_command(
     found = projected(stated, costs)
     row = found.row
     if safe:
-        row["fits"] = row["fits"] and row["memory_high"] <= row["memory_capacity"]
+        row["fits"], row["tight"] = row["fits"] and not row["tight"], False
     if as_json:
         print_json(projection_header(found) | row | placement_rows(found.grid, found.hardware))
     else:
@@ -93,7 +94,7 @@ class Projected(NamedTuple):
 
 
 def load_problem(
-    stated: Mapping[str, Any],
+    stated: Mapping[str, Any], costs: Mapping[str, Any] | None = None
 ) -> tuple[ModelSpec, StrategyGrid, Hardware, Framework]:
     """Load and check what the values of `strategy_options` name, cheapest first."""
     from perfmodel.analysis.single import one_strategy
@@ -110,14 +111,31 @@ def load_problem(
     table = click.get_current_context().meta.get(options.SCHEDULE_FILE)
     axes = {spec.name: stated[spec.name] for spec in FIELDS}
     grid = one_strategy(spec, stated["devices"], axes, software_defaults_of(software), table)
+    check_acting(spec, software, grid, stated, costs)
     return spec, grid, device, software
+
+
+def check_acting(
+    model: ModelSpec,
+    software: Framework,
+    grid: StrategyGrid,
+    stated: Mapping[str, Any],
+    costs: Mapping[str, Any] | None,
+) -> None:
+    """Refuse a number of the hardware that cannot change the projection of some strategies."""
+    from perfmodel.analysis.acting import training_results
+    from perfmodel.sweeps.sweep import Problem
+
+    if of_hardware(stated["settings"]):
+        results = training_results([Problem(model, software, grid)], costs or None)
+        check_acts([stated["hardware"]], stated["settings"], {}, results, costed=bool(costs))
 
 
 def projected(stated: Mapping[str, Any], costs: Mapping[str, Any] | None = None) -> Projected:
     """Project what the values of `strategy_options` name, with its costs where asked for."""
     from perfmodel.analysis.projection import project_strategy
 
-    problem = load_problem(stated)
+    problem = load_problem(stated, costs)
     row = project_strategy(*problem, costs)
     return Projected(*problem, row, assumed(stated["framework"], problem[1], stated))
 

@@ -14,6 +14,7 @@ from perfmodel.cli.shared.models import reading_document
 from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import activity, heading, print_json, remark, say
 from perfmodel.cli.shared.spaces import (
+    check_strategies,
     lacks_precision,
     named,
     nothing_fits,
@@ -56,11 +57,13 @@ def search_command(
     """Find the best strategies of a space that is too large to be swept, and prove it."""
     from perfmodel.store.files import check_results_path, save_results
     from perfmodel.sweeps.search import search_spaces, searched_problems
+    from perfmodel.sweeps.sweep import Problem
 
     asked, values = named(stated)
     if output is not None:
         output = check_results_path(output)
     problems = searched_problems(**asked)
+    check_strategies(Problem(it.space.model, it.framework, it.space.drawn()) for it in problems)
     with activity("searching") as tell:
         found = search_spaces(
             problems,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from perfmodel.cli.shared.printing import heading, percent, say, table
+from perfmodel.kernels.variables import memory_verdict
 from perfmodel.store.subject import SENSITIVITY
 
 if TYPE_CHECKING:
@@ -75,8 +76,9 @@ def _print_numbers(
     _left_out(rows, moving, shown, "numbers")
     if any(row["kink"] for row in shown):
         say("* a kink: from below and from above differ by more than a tenth", 2)
-    if any(cell.endswith("!") for line in lines for cell in line):
-        say("! does not fit in memory", 2)
+    for mark, told in (("!", "does not fit in memory"), ("~", "is tight in memory")):
+        if any(cell.endswith(f" {mark}") for line in lines for cell in line):
+            say(f"{mark} {told}", 2)
 
 
 def _elasticity(row: dict[str, Any]) -> str:
@@ -91,7 +93,12 @@ def _change(row: dict[str, Any], side: str) -> str:
     change = row[f"{side}_change"]
     if not math.isfinite(change):
         return NOTHING
-    return _signed(change) + ("" if row[f"{side}_fits"] else " !")
+    verdict = _verdict(row, side)
+    return _signed(change) + {"fits": "", "tight": " ~", "does not fit": " !"}[verdict]
+
+
+def _verdict(row: Mapping[str, Any], side: str) -> str:
+    return memory_verdict({name: row.get(f"{side}_{name}") for name in ("fits", "tight")})
 
 
 def _signed(change: float) -> str:
@@ -107,7 +114,7 @@ def _print_switches(
     shown = moving if everything else moving[:top]
     lines = []
     for row in shown:
-        verdict = "" if row["high_fits"] else "does not fit"
+        verdict = _verdict(row, "high").replace("fits", "")
         if not math.isfinite(row["high"]):
             verdict = row["reason"].partition(":")[0] or "impossible"
         lines.append([row["path"], row["setting"], row["other"], _bare(row), verdict])

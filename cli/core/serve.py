@@ -16,7 +16,7 @@ from perfmodel.cli.core.serve_options import ASSUMED, Question, deployment_axes,
 from perfmodel.cli.group import EXIT_NOTHING_FITS
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.costs import serving_cost_options, with_costs
-from perfmodel.cli.shared.inputs import load_engines, load_rows, of_hardware
+from perfmodel.cli.shared.inputs import check_acts, load_engines, load_rows, of_hardware
 from perfmodel.cli.shared.launch_file import from_server_option
 from perfmodel.cli.shared.models import say_remarks, served_model_option
 from perfmodel.cli.shared.options import page
@@ -24,6 +24,7 @@ from perfmodel.cli.shared.printing import detail, progress, remark
 from perfmodel.cli.shared.workers import check_one, chosen_workers, worker_options
 
 if TYPE_CHECKING:
+    from perfmodel.serving.grid import DeploymentGrid, LoadGrid
     from perfmodel.sweeps.workers import Workers
 
 
@@ -132,7 +133,7 @@ def _method(problem: Mapping[str, Any], loads: Mapping[str, Any], given: Mapping
             )
         if problem.get("exact") and ("arrival_rate" in flows or _pools(given)):
             raise click.UsageError("--exact takes closed loops (--concurrency) on one pool")
-        return "recursion" if problem.get("exact") else "closed"
+        return "recursion" if problem.get("exact") else "auto"
     if flows:
         raise click.UsageError("--batch is what --phase runs; drop --concurrency and --rate")
     if problem.get("exact") or any(
@@ -201,6 +202,7 @@ def serve_command(
         timeline = str(check_writable(timeline))
     check_one(processes, scheduler, PROCESSES)
     question = load_question(given, reading, problem)
+    check_points(question.grid, question.loads, question.method, bool(costs or output))
     if timeline is not None and not question.is_one:
         raise click.UsageError("--timeline takes one point; name one value of each option")
     with chosen_workers(processes, scheduler, PROCESSES) as workers:
@@ -222,6 +224,17 @@ def serve_command(
         ctx.exit(EXIT_NOTHING_FITS)
     if not as_json:
         shown.suggest(question, table, output, explain)
+
+
+def check_points(grid: DeploymentGrid, loads: LoadGrid, method: str, costed: bool) -> None:
+    """Refuse numbers of the hardware that change no operating point, a trace's taken as a rate."""
+    from perfmodel.analysis.acting import serving_results
+
+    stated = click.get_current_context().params
+    method = "closed" if method in ("replay", "recursion") else method
+    results = serving_results(grid, loads, method, {} if costed else None)
+    swept = stated.get("swept", {})
+    check_acts(stated["hardware"], stated["settings"], swept, results, costed=costed)
 
 
 def _table(question: Question, costs: Mapping[str, Any], workers: Workers | None) -> Any:

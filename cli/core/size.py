@@ -9,6 +9,7 @@ import click
 
 from perfmodel.base.served_fields import LOAD_FIELD_BY_NAME
 from perfmodel.cli.core import serve_options as served
+from perfmodel.cli.core.serve import check_points
 from perfmodel.cli.core.serve_output import point_options
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import load_engines, load_rows, of_hardware
@@ -22,6 +23,8 @@ NAMED = ("ttft", "ttft_p95", "ttft_p99", "tpot", "tpot_p95", "tpot_p99")
 """Limits with an option of their own."""
 LOADS = ("input_length", "output_length", "length_spread", "prefix", "arrival_variation")
 POOLS = ("one", "two", "both")
+TRIED = 8
+"""Clients under which numbers of the hardware are tried: any worker serves them."""
 
 
 def _load(name: str) -> Any:
@@ -80,6 +83,7 @@ def size_command(
     """Find the fewest devices on which a model serves a rate of requests within limits."""
     from perfmodel.kernels.serving.variables import SCHEMA_VERSION, VARIABLES
     from perfmodel.model.presets import load_model
+    from perfmodel.serving.enumerate import load_grid, serving_grid
     from perfmodel.sweeps.size import size_deployment
 
     kept = {name: value for name, value in limits.items() if value is not None}
@@ -93,6 +97,9 @@ def size_command(
     rows, _ = load_rows(hardware, of_hardware(settings), {})
     engines = load_engines(engine, settings, {})
     (axes,) = served.deployment_axes(given, pools=False)
+    tried = axes | {"engine": engines, "workers": 1, "prefill_workers": int(pools != "one")}
+    grid = serving_grid(spec, rows, **tried)
+    check_points(grid, load_grid(**served.load_axes(given), concurrency=TRIED), "closed", False)
     found = size_deployment(
         spec,
         rows,

@@ -31,6 +31,7 @@ from perfmodel.cli.shared.printing import (
     say,
 )
 from perfmodel.cli.shared.spaces import (
+    check_strategies,
     lacks_precision,
     named,
     nothing_fits,
@@ -136,6 +137,7 @@ def sweep_command(
     else:
         output = output and check_results_path(output)
         found, table = _at_once(asked, how, output)
+        _check_by(table, by)
         counts = tally(table)
     assumptions: dict[str, Any] = {}
     for problem in found.problems:
@@ -245,6 +247,7 @@ def _check_possible(found: Problems | BlockSweep, asked: Mapping[str, Any]) -> N
     """Refuse to project nothing; say where nothing is possible."""
     if not found.possible:
         raise nothing_possible(asked, found.rejected)
+    check_strategies(found.problems)
     for name, count in found.empty:
         remark(f"note: no strategy of {name} is possible on {count:,} devices")
 
@@ -254,6 +257,13 @@ def _check_precision(table: Table, counts: Tally) -> None:
     lacking = _lacking(table, counts)
     if lacking and not any(counts.possible):
         raise lacks_precision(lacking)
+
+
+def _check_by(table: Table, by: str) -> None:
+    """Refuse, before anything is printed, what strategies cannot be ranked by."""
+    from perfmodel.store.results import best
+
+    best(table.isel(strategy=[0]), 1, by=by, fitting=False)
 
 
 def _lacking(table: Table, counts: Tally) -> dict[str, int]:

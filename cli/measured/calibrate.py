@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.cli.group import Command
 from perfmodel.cli.shared import completions, options
+from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import (
     error_statistic,
     heading,
@@ -38,7 +38,7 @@ MOST_FITS = 6
 UNHEARD = 0.005  # shown as 0 %
 
 
-@click.command("calibrate", cls=Command, short_help="Fit a profile to measured kernels.")
+@click.command("calibrate", **page("measured", "calibrate", "Fit a profile to measured kernels."))
 @click.argument(
     "profile", metavar="PROFILE", required=False, shell_complete=completions.complete_hardware
 )
@@ -80,34 +80,7 @@ def calibrate_command(
     scheduler: str | None,
     as_json: bool,
 ) -> None:
-    """Fit the constants that PROFILE declares adjustable to a table of measured kernels.
-
-    Without a table: which five measurements would take most uncertainty off PROFILE, where its
-    constants come from relatives or are priors.
-
-    MEASURED.csv has the columns of docs/calibration.md, in which benchmarks/measure/*.py
-    write. Only rows of the device of PROFILE count. The fit is robust (soft-L1 of
-    ln(predicted/measured)), keeps within the physical bounds, and is held by the values
-    in use where the data say little; it is judged by rows that it has not seen. The
-    new profile says where each number is from, and works wherever a name does.
-
-    \b
-    Examples:
-      perfmodel calibrate rtx-pro-6000-server
-      perfmodel calibrate dgx-h100 gemm.csv -o my-h100.toml
-      perfmodel calibrate my-h100.toml attention.csv \\
-          --where 'framework == "sglang"' \\
-          -o my-h100-attention.toml
-      perfmodel calibrate dgx-h100 gemm.csv --only launch_latency --json
-      perfmodel compare gemm gemm.csv --hardware my-h100.toml
-      perfmodel calibrate --family nvidia-hopper attention.csv mla.csv \\
-          --from-prior --id attention-hopper -o lines.toml --workers 6
-
-    Units: errors are relative, 0.05 is 5 %; bias is the mean signed error, above 0 where
-    predicted kernels take too long. Constants are in SI units.
-
-    Exit codes: 0 done, 1 failure, 2 wrong input.
-    """
+    """Fit the constants that PROFILE declares adjustable to a table of measured kernels."""
     from perfmodel.base.files import check_writable
     from perfmodel.measured.calibrate import calibrate_family, calibrate_file, judge_family
     from perfmodel.measured.calibration import (

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.cli.group import EXIT_FAILURE, Command
+from perfmodel.cli.group import EXIT_FAILURE
 from perfmodel.cli.shared import options
+from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import (
     error_statistic,
     heading,
@@ -39,7 +40,7 @@ def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> flo
     return None if value is None else parse_percentage(value)
 
 
-@click.command("compare", cls=Command, short_help="Compare projections with measured runs.")
+@click.command("compare", **page("measured", "compare", "Compare projections with measured runs."))
 @click.argument("kind", metavar="KIND")
 @click.argument("file", metavar="RUNS.csv", type=click.Path())
 @options.options_of("measured.compare", "where", "by", "metric")
@@ -71,40 +72,7 @@ def compare_command(
     scheduler: str | None,
     as_json: bool,
 ) -> None:
-    """Project every row of a table of measurements and print the errors by group.
-
-    KIND is what the table holds: 'training' (time of a step; columns of
-    docs/accuracy.md), 'memory' (peaks of such runs; the same page), 'serving' (--metric of
-    runs of served models; columns of docs/serving.md), kernels: 'gemm', 'attention', 'mla',
-    'sparse-attention', 'moe', 'stream', or of communication: 'collective',
-    'serving-all-reduce', 'moe-alltoall' (columns of docs/calibration.md), or 'wafer' (runs on
-    wafer-scale engines and meshes of chips; columns of docs/accuracy.md).
-    'serving' also reads the result files of 'vllm bench serve', SGLang, AIPerf,
-    GenAI-Perf and InferenceX.
-    'collective' also reads what nccl-tests and rccl-tests print, and their -J files.
-    Unknown columns are ignored. Rows that cannot be projected are counted by reason; their
-    share is the coverage.
-
-    \b
-    Examples:
-      perfmodel compare training runs.csv
-      perfmodel compare training runs.csv --by hardware,precision --json
-      perfmodel compare training runs.csv --where 'n_gpus <= 512' --max-error 15%
-      perfmodel compare training runs.csv --output errors.csv
-      perfmodel compare memory runs.csv --by read,hardware
-      perfmodel compare serving runs.csv --metric ttft --by engine,model
-      perfmodel compare gemm gemm.csv --where 'dtype == "bf16"' --plot gemm.png
-      perfmodel compare gemm gemm.csv --hardware my-h100.toml
-      perfmodel compare collective all_reduce_perf.log --hardware dgx-h100
-      perfmodel compare wafer runs.csv --by phase,model
-      perfmodel compare training runs.csv --workers 8
-
-    Units: errors are relative, 0.05 is 5 %; bias is the mean signed error, above 0
-    where projected steps take too long. Of memory, what is too low costs: '10.0% below' is
-    the share of rows projected so far under the measured peak.
-
-    Exit codes: 0 done, 1 failure or --max-error exceeded, 2 wrong input.
-    """
+    """Project every row of a table of measurements and print the errors by group."""
     from perfmodel.base.files import check_writable
     from perfmodel.measured.compare import compare_file
 

@@ -14,7 +14,7 @@ import click
 from perfmodel.base.files import read_toml
 from perfmodel.cli.group import Command, CommandGroup, add_commands_of_wings
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.options import fields_of
+from perfmodel.cli.shared.options import fields_of, page
 from perfmodel.cli.shared.printing import activity, print_json, remark
 from perfmodel.report.plots.kinds import KINDS
 
@@ -86,22 +86,11 @@ COMMANDS = [figure_command(kind) for kind in KINDS]
 """One for every kind of figure."""
 
 
-@click.group("plot", cls=CommandGroup, short_help="Draw figures of results and workloads.")
+@click.group(
+    "plot", **page("report", "plot", "Draw figures of results and workloads.", CommandGroup)
+)
 def plot_group() -> None:
-    """Draw figures for papers: SVG, PDF or PNG, or a page to point and zoom in.
-
-    RESULT is what other commands wrote with -o. Colours can be told apart whatever one's colour
-    vision; text stays text. What a caption should say is printed on stderr.
-
-    \b
-    Examples:
-      perfmodel plot pareto sweep.nc -o pareto.svg
-      perfmodel plot breakdown sweep.nc --each hardware -o breakdown.pdf
-      perfmodel plot heatmap sweep.nc --x tp --y pp --where 'hardware == "dgx-h100"'
-      perfmodel plot wafer out/ --step decode0 --operation wkv_a -o wkv_a.png
-
-    Networks are drawn by 'perfmodel topology plot'. docs/plots.md shows one of each.
-    """
+    """Draw figures for papers: SVG, PDF or PNG, or a page to point and zoom in."""
 
 
 for command in COMMANDS:

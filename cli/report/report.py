@@ -7,13 +7,14 @@ from typing import Any
 
 import click
 
-from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
+from perfmodel.cli.group import EXIT_NOTHING_FITS
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.costs import cost_options
+from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import activity, print_json, remark
 
 
-@click.command("report", cls=Command, short_help="Show results as one page.")
+@click.command("report", **page("report", "report", "Show results as one page."))
 @click.argument("files", metavar="FILE…", nargs=-1, required=True, type=click.Path())
 @options.options_of("report.report", "where", "top")
 @cost_options
@@ -32,26 +33,7 @@ def report_command(
     output: str,
     as_json: bool,
 ) -> None:
-    """Write results as one HTML page that needs no network.
-
-    FILE is what 'perfmodel sweep', 'project', 'serve', 'wafer' or 'simulate' wrote with -o
-    (.nc, .zarr), or 'perfmodel compare' with --output (.csv). Several of one kind stand side by
-    side; kinds have tabs. The page ranks, filters and draws: trade-offs, every choice at once,
-    heat maps, where time and memory go, the pipeline of a step, and what it all rests on.
-
-    \b
-    Examples:
-      perfmodel report sweep.nc -o report.html
-      perfmodel report h100.nc b200.nc -o report.html --title 'Which machine?'
-      perfmodel report sweep.nc -o report.html --where 'devices <= 512' --price 2.5 --tokens 15e12
-      perfmodel report serve.nc errors.csv -o report.html --json
-
-    At most 5 MB: of many strategies the page holds what it draws as levels, and exact numbers of
-    the best; it says which.
-
-    Exit codes: 0 done, 1 failure, 2 wrong input, 3 no row has an answer and passes the
-    filter.
-    """
+    """Write results as one HTML page that needs no network."""
     from perfmodel.report.document import NothingSelected, check_page_path, write_report
 
     check_page_path(output)
@@ -76,7 +58,7 @@ def report_command(
 PORT = 8765
 
 
-@click.command("ui", cls=Command, short_help="Open a page with controls.")
+@click.command("ui", **page("report", "ui", "Open a page with controls."))
 @options.options_of("report.ui", "model", "hardware")
 @options.options_of("report.ui", "port", default=PORT)
 @options.options_of("report.ui", "no_browser")
@@ -84,18 +66,7 @@ PORT = 8765
 def ui_command(
     model: tuple[str, ...], hardware: tuple[str, ...], port: int, no_browser: bool
 ) -> None:
-    """Show strategies of a model on a page whose controls project while they are moved.
-
-    The page is that of 'perfmodel report'. Model, hardware, devices, lengths, batch, precision and
-    software are chosen on it; results, the report and what starts a strategy can be saved from it,
-    and a link holds what was chosen. It is served to this machine's own browser alone (127.0.0.1),
-    and nothing leaves the machine. Ctrl-C ends it. Needs pip install 'perfmodel[ui]'.
-
-    \b
-    Examples:
-      perfmodel ui
-      perfmodel ui --model ./config.json --port 9000 --no-browser
-    """
+    """Show strategies of a model on a page whose controls project while they are moved."""
     from perfmodel.cli.report.server.question import Offer
     from perfmodel.cli.report.server.run import run_page
     from perfmodel.hwprofiles import load_hardware

@@ -13,7 +13,6 @@ from perfmodel.base.fields import refuse_unused
 from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.cli.core.diff_sides import file_of
 from perfmodel.cli.core.project import projected, strategy_options, warn_if_too_large
-from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.launch_file import (
     SWEPT,
@@ -22,6 +21,7 @@ from perfmodel.cli.shared.launch_file import (
     picked_row,
 )
 from perfmodel.cli.shared.models import READING
+from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import heading, percent, print_json, remark, say, share, table
 from perfmodel.kernels.serving.variables import TIME_COMPONENTS as PASS_COMPONENTS
 from perfmodel.kernels.serving.variables import VARIABLES as SERVED
@@ -175,7 +175,7 @@ MOST_DIGITS = 9  # of the number of a stage
 STORED = 1e-6  # how far a step may be from that of a stored sweep, which has single precision
 
 
-@click.command("timeline", cls=Command, short_help="Write a step or a served model in time.")
+@click.command("timeline", **page("report", "timeline", "Write a step or a served model in time."))
 @click.argument("file", metavar="[FILE[#N]]", required=False, type=click.Path())
 @pick_options
 @strategy_options
@@ -204,31 +204,7 @@ def timeline_command(
     as_json: bool,
     **problem: Any,
 ) -> None:
-    """Show one training step, a pipeline, or the passes of a served model, in time.
-
-    Written as a file that https://ui.perfetto.dev and chrome://tracing open. Of every pipeline
-    stage: its passes, and what they consist of; communication that shows, and what hides beside
-    other work; bubbles; the optimizer and the host; and the memory that it holds. A step ends
-    when 'perfmodel project' says, and on its slowest stage the sums by kind are the components
-    of that projection.
-
-    The strategy is one that the options name, as for 'perfmodel project', or the N-th best of a
-    sweep (FILE#N, or FILE with --pick). Of served models FILE is what 'perfmodel serve -o' wrote;
-    'perfmodel serve … --timeline' shows one that options name, or a trace that is replayed.
-
-    \b
-    Examples:
-      perfmodel timeline --model llama-3.1-70b --hardware dgx-h100 --devices 256 \\
-          --tp 8 --pp 4 --vpp 5 --micro-batch 1 --global-batch 512 --seq-len 8192 -o step.json
-      perfmodel timeline sweep.nc#1 --stages first,last --operations all -o step.json.gz
-      perfmodel timeline serve.nc --where 'ttft_p95 < 2' -o passes.json
-
-    Times are microseconds in the file, as its format has them, seconds with --json; memory is
-    bytes. With more than 500,000 events operations are told less finely, or it is refused.
-
-    Exit codes: 0 done, 1 failure, 2 wrong input or impossible strategy, 3 the strategy does not
-    fit in memory (the timeline is written all the same), or no strategy fits and passes the filter.
-    """
+    """Show one training step, a pipeline, or the passes of a served model, in time."""
     from perfmodel.base.files import check_writable
 
     if output is not None:
@@ -357,7 +333,7 @@ def _recalled_passes(
     from perfmodel.serving.timeline import serving_timeline
 
     point = recalled_point(attributes, row, file)
-    if point.method not in ("closed", "recursion"):
+    if point.method not in ("auto", "closed", "recursion"):
         instead = {"replay": "'perfmodel serve --replay … --timeline' runs it again"}.get(
             point.method, "it has no sequence of passes"
         )

@@ -7,12 +7,13 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from perfmodel.base.errors import StrategyError
+from perfmodel.base.errors import HardwareError, StrategyError
 from perfmodel.base.strategy_fields import SOFTWARE_DEFAULTS
 from perfmodel.cli.shared.printing import detail, remark
 from perfmodel.cli.shared.types import SOFTWARE
 
 if TYPE_CHECKING:
+    from perfmodel.analysis.acting import Idle, Results
     from perfmodel.hwprofiles import Hardware
     from perfmodel.software.engine import Engine
     from perfmodel.software.framework import Framework
@@ -62,6 +63,63 @@ def load_rows(
     for note in dict.fromkeys(found):
         remark(f"note: {note}")
     return rows, values
+
+
+def check_acts(
+    names: Sequence[str],
+    settings: Mapping[str, Any],
+    swept: Mapping[str, Sequence[Any]],
+    results: Results,
+    *,
+    costed: bool = True,
+) -> None:
+    """Refuse a number that can change no result; remark on one that changes none as it is set.
+
+    Parameters
+    ----------
+    names, settings, swept
+        As of `load_rows`; values of software are left out.
+    results : callable
+        Answers the request; see `perfmodel.analysis.acting`.
+    costed : bool
+        Whether the request has costs.
+
+    Raises
+    ------
+    HardwareError
+        Names the number, and others that do change results.
+    """
+    from perfmodel.analysis.acting import idle_numbers
+    from perfmodel.hwprofiles import load_hardware
+
+    settings, swept = of_hardware(settings), of_hardware(swept)
+    found: dict[str, Idle] | None = None
+    for name in names if settings or swept else ():
+        idle = {it.path: it for it in idle_numbers(load_hardware(name), settings, swept, results)}
+        # It may act on one of the profiles: the kinder of two findings counts.
+        known = idle if found is None else found
+        found = {
+            path: min(known[path], it, key=_never) for path, it in idle.items() if path in known
+        }
+        if not found:
+            return
+    for it in (found or {}).values():
+        what = ", ".join(it.others)
+        if it.never:
+            instead = f"; {what} would" if what else ""
+            if it.path in PRICED and not costed:
+                instead = "; it counts for costs alone, which --pue asks for"
+            raise HardwareError(f"'{it.path}' cannot change any result of this request{instead}")
+        bind = f": other numbers bind ({what})" if what else ""
+        remark(f"note: the value of {it.path} changes no result of this request{bind}")
+
+
+def _never(idle: Idle) -> bool:
+    return idle.never
+
+
+PRICED = ("system.price", "system.host_power")
+"""Numbers that costs alone depend on."""
 
 
 def of_software(settings: Mapping[str, Value]) -> dict[str, Value]:

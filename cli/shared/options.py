@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 import click
 
 from perfmodel.base.errors import FormatError, did_you_mean
-from perfmodel.base.fields import Field
+from perfmodel.base.fields import Field, field_of
 from perfmodel.base.files import read_toml, user_path
 from perfmodel.base.strategy_fields import FIELDS, SOFTWARE_DEFAULTS
 from perfmodel.cli.group import Command, Option
@@ -39,9 +39,11 @@ from perfmodel.cli.shared.inputs import DEFAULT_FRAMEWORK
 from perfmodel.cli.shared.types import (
     SOFTWARE,
     Axis,
+    Clock,
     Counts,
     FiniteRange,
     ListType,
+    Names,
     One,
     Paths,
     Size,
@@ -164,11 +166,13 @@ TYPES: Mapping[str, Callable[[Field], Any]] = {
     "choice": lambda field: click.Choice(field.choices),
     "path": lambda field: click.Path(),
     "size": lambda field: Size(),
+    "clock": lambda field: Clock(),
+    "clock_mhz": lambda field: Clock("MHz"),
     "sizes": lambda field: Sizes(),
     "count": lambda field: One(Counts()),
-    "counts": lambda field: Counts(),
+    "counts": lambda field: Counts(0 if field.minimum == 0 else 1),
     "name": lambda field: One(Words()),
-    "names": lambda field: Words(),
+    "names": lambda field: Names(field.choices) if field.choices else Words(),
     "path_name": lambda field: One(Paths()),
     "paths": lambda field: Paths(),
 }
@@ -202,7 +206,7 @@ def fields_of(table: str) -> Mapping[str, Field]:
         ``WING.TABLE``: a table of the wing's file; "shared" for what several wings share.
     """
     wing, _, name = table.partition(".")
-    return {key: _field(key, row) for key, row in _document(wing)[name].items()}
+    return {key: field_of(key, row) for key, row in _document(wing)[name].items()}
 
 
 @cache
@@ -218,19 +222,6 @@ def page(wing: str, name: str, line: str, kind: type[click.Command] = Command) -
 @cache
 def _document(wing: str) -> dict[str, Any]:
     return read_toml(FOLDER / wing / FILE)
-
-
-def _field(key: str, row: Mapping[str, Any]) -> Field:
-    plain: dict[str, Any] = {
-        "name": key,
-        "option": key.replace("_", "-"),
-        "kind": "text",
-        "default": None,
-        "minimum": -math.inf,
-        "maximum": math.inf,
-    }
-    lists = {name: tuple(row[name]) for name in ("choices", "spellings") if name in row}
-    return Field(**{**plain, **row, **lists})
 
 
 def options_of(
@@ -282,6 +273,7 @@ def field_option(field: Field, **given: Any) -> Callable[[Function], Function]:
 PROBLEM, AXES, HARDWARE, OUTPUT = "Problem", "Strategy", "Hardware and software", "Output"
 SCHEDULE_FILE = "perfmodel.schedule_file"
 STAGE_SPLIT = f"{SOFTWARE}stage_split"
+CLOCK, CLOCK_OPTIONS = "device.boost_clock", ("gpu_clock", "gpu_clock_mhz")
 REQUIRED_FIELDS = ("global_batch_size", "sequence_length")
 # Axes of which a sweep tries every sensible value; the others keep one unless a list is given.
 SWEPT_FIELDS = (
@@ -366,7 +358,16 @@ def read_settings(
     settings = _pairs([parse_setting(item) for item in value], "set")
     if layers := ctx.meta.get(STAGE_SPLIT):
         settings[STAGE_SPLIT] = layers
+    for clock in (ctx.meta.get(name) for name in CLOCK_OPTIONS):
+        if clock and CLOCK in settings:
+            raise click.BadParameter(f"'{CLOCK}' is set twice")
+        settings |= {CLOCK: clock} if clock else {}
     return settings
+
+
+def read_clock(ctx: click.Context, param: click.Parameter, value: float | None) -> None:
+    # Eager, so that `read_settings` finds it; a context shares what its siblings put here.
+    ctx.meta[param.name or ""] = value
 
 
 def read_stage_layers(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
@@ -420,7 +421,9 @@ def one_hardware_option(
 
 hardware_option = one_hardware_option(required=True)
 hardware_options = options_of("shared.common", "several_hardware", required=True)
-set_option = options_of("shared.common", "set", callback=read_settings)
+software_set_option = options_of("shared.common", "set", callback=read_settings)
+_clocks: dict[str, Any] = {"is_eager": True, "expose_value": False, "callback": read_clock}
+set_option = stack(options_of("shared.common", *CLOCK_OPTIONS, **_clocks), software_set_option)
 stage_layers_option = options_of(
     "shared.common", "stage_layers", is_eager=True, expose_value=False, callback=read_stage_layers
 )

@@ -26,7 +26,7 @@ from perfmodel.kernels.serving.variables import (
     SCHEMA_VERSION,
     VARIABLES,
 )
-from perfmodel.kernels.variables import RATE
+from perfmodel.kernels.variables import RATE, memory_verdict
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
@@ -196,6 +196,8 @@ def print_serving_memory(row: Mapping[str, Any]) -> None:
     print_parts("memory per device", row, parts, format_gib, total, empty=True)
     held = f"{row['kv_blocks']:,.0f} blocks of {counted(row['block_tokens'], 'token')}"
     say(f"{format_gib(row['memory_capacity'])} of device memory; {held} on an attention rank")
+    if memory_verdict(row) == "tight":
+        say("tight: by the measured error of memory there may be no room for one request")
 
 
 def print_operations(name: str, operations: Sequence[PassOperation], top: int) -> None:

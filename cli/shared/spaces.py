@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from perfmodel.base.errors import HardwareError, StrategyError
 from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.inputs import load_rows, load_several_software, of_hardware
+from perfmodel.cli.shared.costs import given_costs
+from perfmodel.cli.shared.inputs import check_acts, load_rows, load_several_software, of_hardware
 from perfmodel.cli.shared.models import models_option, say_remarks
+
+if TYPE_CHECKING:
+    from perfmodel.sweeps.sweep import Problem
 
 
 def nothing_possible(asked: Mapping[str, Any], rejected: Mapping[str, int]) -> StrategyError:
@@ -100,6 +106,22 @@ def named(stated: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, list[flo
         "scaling": stated["scaling"],
     }
     return asked, values
+
+
+def check_strategies(problems: Iterable[Problem]) -> None:
+    """Refuse numbers of the hardware that change no result of any strategy.
+
+    Results that are written hold the price of their hardware, which `perfmodel best` counts with.
+    """
+    from perfmodel.analysis.acting import training_results
+
+    stated = click.get_current_context().params
+    if not of_hardware({**stated["settings"], **stated["swept"]}):
+        return
+    costs = given_costs(dict(stated)) if "price" in stated else {}
+    costed = bool(costs or stated.get("output"))
+    results = training_results([*problems], costs if costed else None)
+    check_acts(stated["hardware"], stated["settings"], stated["swept"], results, costed=costed)
 
 
 def lacks_precision(names: Iterable[str]) -> HardwareError:

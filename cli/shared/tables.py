@@ -18,7 +18,11 @@ from perfmodel.kernels.variables import (
     TIME_COMPONENTS,
     VARIABLES,
     Variable,
+    memory_verdict,
 )
+
+MARKS = {"fits": "", "tight": " (tight)", "does not fit": " (no)"}
+"""Verdict on memory -> mark behind it."""
 
 if TYPE_CHECKING:
     from perfmodel.base.table import Table
@@ -187,7 +191,7 @@ def _results(rows: Sequence[Mapping[str, Any]]) -> list[Shown]:
         Shown("MFU", lambda row: percent(row["model_flops_utilization"])),
         Shown(
             "memory GiB",
-            lambda row: f"{row['memory_total'] / GIB:.1f}" + ("" if row["fits"] else " (no)"),
+            lambda row: f"{row['memory_total'] / GIB:.1f}{MARKS[memory_verdict(row)]}",
         ),
     ]
 
@@ -263,10 +267,19 @@ def print_memory(row: Mapping[str, Any]) -> None:
     total = VARIABLES["memory_total"].long_name, whole
     print_parts("memory per device", row, parts, format_gib, total, empty=True)
     verdict = "fits in" if whole <= row["memory_capacity"] else "does NOT fit in"
-    click.echo(f"{verdict} {format_gib(row['memory_capacity'])} of device memory")
+    click.echo(f"{verdict} {format_gib(row['memory_capacity'])} of device memory{tightly(row)}")
     for name, where in (("memory_host", "in the host's memory"), ("memory_nvme", "on NVMe")):
         if row.get(name):
             click.echo(f"{format_gib(row[name])} per device wait {where}")
+
+
+def tightly(row: Mapping[str, Any]) -> str:
+    """Return what to say behind memory that is tight; nothing behind any other."""
+    from perfmodel.base.units import format_gib
+
+    if memory_verdict(row) != "tight":
+        return ""
+    return f", but tightly: one run in ten needs more than {format_gib(row['memory_high'])}"
 
 
 def print_placement(groups: Sequence[GroupPlacement], levels: Sequence[str]) -> None:

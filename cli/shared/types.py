@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem
 from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.base.fields import Field
 from perfmodel.base.files import user_path
-from perfmodel.base.units import parse_size
+from perfmodel.base.units import parse_clock, parse_size
 
 Scalar = float | str | bool
 SOFTWARE = "software."
@@ -103,10 +103,14 @@ def parse_range(text: str, written: str) -> list[float]:
         )
     steps = int(count) - 1
     if spacing == "linear":
+        if not math.isfinite((stop - start) * steps):
+            raise click.BadParameter(f"'{text}': the ends lie too far apart")
         values = [start + (stop - start) * i / steps for i in range(steps)]
         return [*values, stop]
     if start <= 0 or stop <= 0:
         raise click.BadParameter(f"'{text}': a logarithmic range needs positive ends")
+    if not 0.0 < stop / start < math.inf:
+        raise click.BadParameter(f"'{text}': the ends lie too far apart")
     ratio = math.log(stop / start)
     return [*(start * math.exp(ratio * i / steps) for i in range(steps)), stop]
 
@@ -366,6 +370,24 @@ class Size(click.ParamType):
         """Return the bytes."""
         try:
             return value if isinstance(value, int) else parse_size(str(value))
+        except DataError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Clock(click.ParamType):
+    """Hertz: ``1.2GHz``; of a unit that the option's name says, the number alone."""
+
+    name = "CLOCK"
+
+    def __init__(self, unit: str = "") -> None:
+        self.unit = unit
+
+    def convert(self, value: Any, param: Parameter, ctx: Context) -> float:
+        """Return the clock [Hz]."""
+        try:
+            text = str(value)
+            unit = "" if text.lower().endswith("hz") else self.unit
+            return value if isinstance(value, float) else parse_clock(text + unit)
         except DataError as error:
             self.fail(str(error), param, ctx)
 

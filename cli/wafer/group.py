@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from perfmodel.cli.group import CommandGroup, LateCommands
+from perfmodel.cli.shared.options import page
 
 DEFAULT = "project"
 HOMES = {
@@ -40,19 +41,8 @@ class WaferGroup(CommandGroup):
 
 @click.group(
     "wafer",
-    cls=WaferGroup,
     commands=LateCommands(HOMES),
-    short_help="Project models on wafer-scale engines.",
+    **page("wafer", "wafer", "Project models on wafer-scale engines.", WaferGroup),
 )
 def wafer_group() -> None:
-    """Project models on wafer-scale engines and other meshes of cores.
-
-    \b
-    Examples:
-      perfmodel wafer --model llama-3-8b --hardware wse-2 --grid 420x420 --phase decode \\
-          --context 4096
-      perfmodel wafer --model llama-3-8b --hardware wse-2 --context 4096 \\
-          --sweep grid=300:720:8
-
-    Options without a command are those of 'perfmodel wafer project'.
-    """
+    """Project models on wafer-scale engines and other meshes of cores."""

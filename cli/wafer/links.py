@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfmodel.base.units import format_size, format_time
-from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.models import model_option, say_remarks
-from perfmodel.cli.shared.options import options_of
+from perfmodel.cli.shared.options import options_of, page
 from perfmodel.cli.shared.printing import activity, heading, print_json, remark, table
 from perfmodel.cli.shared.types import One, Paths
 from perfmodel.cli.wafer.options import (
@@ -27,7 +26,9 @@ from perfmodel.cli.wafer.options import (
 # ``perfmodel wafer collective``: sums and copies over the cores of a mesh.
 
 
-@click.command("collective", cls=Command, short_help="Time sums and copies over cores.")
+@click.command(
+    "collective", **page("wafer", "wafer collective", "Time sums and copies over cores.")
+)
 @click.argument("collective", metavar="COLLECTIVE")
 @options_of("wafer.mesh", "hardware", type=One(Paths()), shell_complete=complete_meshes)
 @options_of("wafer.collective", "grid", "size", "algorithm", "element_bytes", "simulate")
@@ -45,17 +46,7 @@ def collective_command(
     settings: Mapping[str, Any],
     as_json: bool,
 ) -> None:
-    """Time all_reduce, reduce, broadcast or all_gather over a row or rectangle of cores.
-
-    \b
-    Examples:
-      perfmodel wafer collective all_reduce --hardware wse-2 --grid 1x420 --size 64,1KiB
-      perfmodel wafer collective reduce --hardware wse-2 --grid 8x8 --size 256 --simulate \\
-          --set constants.stage_latency=0
-
-    Of an all-reduce over a row: what the busiest core takes [wavelets], the longest way [hops]
-    and messages one after the other. One user of the mesh; see docs/meshes.md.
-    """
+    """Time all_reduce, reduce, broadcast or all_gather over a row or rectangle of cores."""
     from perfmodel.hwprofiles import load_mesh
     from perfmodel.kernels.variables import SCHEMA_VERSION
     from perfmodel.kernels.wafer.reduce import ALGORITHMS
@@ -97,7 +88,7 @@ if TYPE_CHECKING:
 PLACES_VERSION = "1.0"
 
 
-@click.command("place", cls=Command, short_help="Place the nodes of groups on a wafer.")
+@click.command("place", **page("wafer", "wafer place", "Place the nodes of groups on a wafer."))
 @model_option
 @options_of("wafer.place", "phase")
 @options_of("wafer.systems", "batch")
@@ -114,16 +105,7 @@ def place_command(
     as_json: bool,
     **problem: Any,
 ) -> None:
-    """Find places of nodes so that the messages of a layer load the busiest link least.
-
-    Sums over tensor and sequence ranks go as rings, the exchange of experts from every node of a
-    stage to every other, all along rows of the node grid first. Activations have 16 bit.
-
-    \b
-    Examples:
-      perfmodel wafer place --model deepseek-v3 --system wafer.json --batch 1024
-      perfmodel wafer place --model llama-3-70b --tp 8 --pp 4 --node-grid 4x8 --batch 16
-    """
+    """Find places of nodes so that the messages of a layer load the busiest link least."""
     from perfmodel.model.presets import load_model
     from perfmodel.wafer.placement import layer_bytes, place_groups
 
@@ -191,7 +173,9 @@ if TYPE_CHECKING:
     from perfmodel.wafer.experts import ExpertTraffic
 
 
-@click.command("experts", cls=Command, short_help="Load a wafer's links with experts' tokens.")
+@click.command(
+    "experts", **page("wafer", "wafer experts", "Load a wafer's links with experts' tokens.")
+)
 @model_option
 @options_of("wafer.mesh", "hardware", type=One(Paths()), shell_complete=complete_meshes)
 @tokens_options
@@ -211,18 +195,7 @@ def experts_command(
     as_json: bool,
     **problem: Any,
 ) -> None:
-    """Route the tokens of all layers with experts over a wafer's nodes, there and back.
-
-    Says what the hottest link carries, how long the two exchanges take, and which node's experts
-    are last. Tokens go along rows of nodes, then along columns.
-
-    \b
-    Examples:
-      perfmodel wafer experts --model deepseek-v3 --hardware wse-2 --system wafer.json \\
-          --batch 1024 --isl 2048 --routing two_level
-      perfmodel wafer experts --model mixtral-8x7b --hardware wse-3 --node-grid 2x4 --ep 8 --tp 8 \\
-          --batch 64 --by-layer
-    """
+    """Route the tokens of all layers with experts over a wafer's nodes, there and back."""
     from perfmodel.hwprofiles.mesh_loader import load_mesh
     from perfmodel.model.presets import load_model
     from perfmodel.wafer.experts import expert_traffic, routed_layers
@@ -314,7 +287,7 @@ def _cells(found: ExpertTraffic, at: int | None) -> list[str]:
 # ``perfmodel plot wafer``: an operation on the nodes, cores and links of a wafer.
 
 
-@click.command("wafer", cls=Command, short_help="Draw an operation on a wafer.")
+@click.command("wafer", **page("wafer", "plot wafer", "Draw an operation on a wafer."))
 @click.argument("workload", metavar="WORKLOAD", type=click.Path())
 @options.options_of("wafer.plot", "step", "operation", "layer", "system", "output")
 @options.json_option
@@ -328,17 +301,7 @@ def wafer_command(
     output: str,
     as_json: bool,
 ) -> None:
-    """Draw what an operation brings over the links of a wafer, and what each core does.
-
-    WORKLOAD is what 'perfmodel workload cores' wrote, or a folder of the wafer workload
-    generator with 'traces/' in it (then --system). Bytes run along rows, then along columns;
-    colours are logarithmic. The matrix beside it has bytes from node to node.
-
-    \b
-    Examples:
-      perfmodel plot wafer out/ --step decode0 --operation wkv_a -o wkv_a.png
-      perfmodel plot wafer out/ --system system.json --layer decode10 --operation a2a_disp
-    """
+    """Draw what an operation brings over the links of a wafer, and what each core does."""
     from perfmodel.base.figures import check_plot
     from perfmodel.base.files import check_writable
     from perfmodel.wafer.figures import link_loads, read_drawn, save_wafer

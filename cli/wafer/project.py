@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.cli.group import EXIT_NOTHING_FITS, Command
+from perfmodel.cli.group import EXIT_NOTHING_FITS
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.models import model_option, say_remarks
-from perfmodel.cli.shared.options import option, options_of, stack
+from perfmodel.cli.shared.options import option, options_of, page, stack
 from perfmodel.cli.shared.printing import remark
 from perfmodel.cli.shared.types import Axis, Counts
 from perfmodel.cli.wafer.options import complete_meshes
@@ -61,7 +61,7 @@ problem_options = stack(
 """Model, meshes, mapping, whole request, settings, and how a mapping is come by."""
 
 
-@click.command("project", cls=Command, short_help="Project a model on a mesh of cores.")
+@click.command("project", **page("wafer", "wafer project", "Project a model on a mesh of cores."))
 @problem_options
 @options.results_option("Write all mappings")
 @options_of("wafer.project", "explain")
@@ -94,29 +94,7 @@ def project_command(
     shape: str | None,
     **axes: Any,
 ) -> None:
-    """Project a model on a mesh of cores: time, network, memory, pipeline regions.
-
-    A mapping spreads every layer over a region of the mesh. Where a region cannot hold the
-    model, layers are spread over as many regions as the mesh has room for; a token goes through
-    one after the other. Times are of one token of every sequence (decode) or of whole prompts.
-    With --isl and --osl a whole request is projected, its prompt on one grid and its answer on
-    another.
-
-    \b
-    Examples:
-      perfmodel wafer --model llama-3-8b --hardware wse-2 --grid 420x420 --phase decode \\
-          --context 4096
-      perfmodel wafer --model llama-3-8b --hardware wse-2 --context 4096 \\
-          --sweep grid=300:720:8 -o grids.nc
-      perfmodel wafer --model llama-3-8b --hardware wse-2 --grid 420 --context 4096 --explain
-      perfmodel wafer --model llama-3-8b --hardware wse-2 --isl 2048 --osl 2048 \\
-          --prefill-grid 660 --decode-grid 360
-      perfmodel wafer --model llama-3-8b --hardware wse-2 --context 4096 --map search
-      perfmodel wafer --model llama-3.1-70b --hardware quietbox,galaxy --batch 32 --context 128
-
-    Exit codes: 0 done, 1 failure, 2 wrong input, 3 no mapping fits in the cores' memory (times
-    are printed all the same).
-    """
+    """Project a model on a mesh of cores: time, network, memory, pipeline regions."""
     from perfmodel.hwprofiles import load_mesh
     from perfmodel.model.presets import load_model
     from perfmodel.store.files import check_results_path

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.models import model_option, reading_options, say_remarks
-from perfmodel.cli.shared.options import options_of
+from perfmodel.cli.shared.options import options_of, page
 from perfmodel.cli.shared.printing import activity, heading, print_json, remark
 from perfmodel.cli.shared.types import One, Paths
 from perfmodel.cli.wafer.options import (
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from perfmodel.wafer.twin.setting import Routed
 
 
-@click.command("nodes", cls=Command, short_help="Write what each node of a wafer does.")
+@click.command("nodes", **page("wafer", "workload nodes", "Write what each node of a wafer does."))
 @model_option
 @tokens_options
 @elements_options
@@ -57,21 +56,7 @@ def nodes_command(
     as_json: bool,
     **problem: Any,
 ) -> None:
-    """Write what each node of a wafer does in prompts and steps of decoding.
-
-    One netCDF file, node x step x operation: multiply-adds, FLOP, footprint, bytes read and
-    written (weights, cache, activations), sent and received; with the graph of the first step
-    as GraphML and as Chakra traces. With --compat wse the generator's own files and counts.
-
-    \b
-    Examples:
-      perfmodel workload nodes --model deepseek-v3 --system wafer.json --batch 1024 \\
-          --isl 2048 --osl 10 --routing two_level -o out
-      perfmodel workload nodes --model llama-3-70b --node-grid 2x4 --tp 4 --sp 2 --tp-ffn 8 \\
-          --ep 1 --isl 1024 --phase prefill --no-graph -o out
-      perfmodel workload nodes --model deepseek-v3 --system wafer.json --batch 1024 \\
-          --isl 2048 --layers decode10 --routing empirical:bincounts.json --compat wse -o out
-    """
+    """Write what each node of a wafer does in prompts and steps of decoding."""
     from perfmodel.model.presets import load_model
 
     spec = load_model(model, **reading)
@@ -203,7 +188,7 @@ STATED = ("phase", "batch", "input_length", "speculative")
 ELEMENTS = ("weight_bytes", "activation_bytes", "cache_bytes")
 
 
-@click.command("cores", cls=Command, short_help="Write instructions of a wafer's cores.")
+@click.command("cores", **page("wafer", "workload cores", "Write instructions of a wafer's cores."))
 @click.argument("folder", metavar="FOLDER", type=click.Path())
 @options_of("wafer.cores", "model", type=One(Paths()))
 @reading_options
@@ -223,20 +208,7 @@ def cores_command(
     as_json: bool,
     **problem: Any,
 ) -> None:
-    """Write what each core of a wafer does, into FOLDER.
-
-    Every operation of a node is cut into tiles, one per core, whose sizes differ by one at most;
-    READ, WRITE, GEMM, ADD, COPY, MULTICAST and BARRIER with what they wait for. Text is one file
-    per core, as the wafer workload generator writes it; columns are one netCDF file.
-
-    \b
-    Examples:
-      perfmodel workload cores out/ --model deepseek-v3 --system wafer.json --batch 1024 \\
-          --isl 2048 --layers decode10 --nodes 0
-      perfmodel workload cores out/ --model llama-3-8b --node-grid 2x2 --tp 4 --ep 1 --tp-ffn 4 \\
-          --core-grid 6x6 --batch 8 --isl 1024
-      perfmodel workload cores out/ --compat wse --system wafer.json --layers decode10
-    """
+    """Write what each core of a wafer does, into FOLDER."""
     if compat is not None:
         _write_compat_cores(folder, model, problem, as_json)
         return

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfmodel.base.errors import StrategyError
-from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.launch_file import typed_options
+from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import activity, detail, remark
 from perfmodel.cli.workloads.simulated import (
     check_outputs,
@@ -37,7 +37,7 @@ SHOW: dict[str, Callable[..., None]] = {
 }
 
 
-@click.command("simulate", cls=Command, short_help="Run a workload on a network.")
+@click.command("simulate", **page("workloads", "simulate", "Run a workload on a network."))
 @click.argument("workload", metavar="WORKLOAD", type=click.Path())
 @input_options
 @options.options_of("workloads.simulate", "network", "system", "model", "engine")
@@ -68,25 +68,7 @@ def simulate_command(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Run a workload, driven by its dependencies, on a network.
-
-    Chakra traces, ASTRA-sim text, FlexFlow task graphs and PyTorch traces run with
-    --network and --system as in ASTRA-sim, or with --hardware on our own models. An ASTRA-sim
-    text with the files of ASTRA-sim 1.0 runs its own training loop, layer by layer. An AICB
-    text with --gpu-type runs as SimAI-Analytical, with --hardware on our own network model.
-
-    Ranks that behave alike are run once. Exposed communication is wall time without
-    computation, waiting included, as ASTRA-sim reports it.
-
-    \b
-    Examples:
-      perfmodel simulate traces/stage --network network.yml --system system.json
-      perfmodel simulate traces/llama --hardware dgx-h100 --timeline timeline.json
-      perfmodel simulate DLRM_HybridParallel.txt --devices 8 --network network.yml \\
-          --system system.json --model physical
-      perfmodel simulate gpt3.txt --network hierarchical.json --system system.txt --by layer
-      perfmodel simulate workload.txt --devices 512 --gpu-type A100 --nic-type CX6
-    """
+    """Run a workload, driven by its dependencies, on a network."""
     from perfmodel.workloads.twins.engines import OPTION_NAMES, choose_engine
 
     check_outputs(output, timeline)

@@ -11,9 +11,10 @@ from click.core import ParameterSource
 
 from perfmodel.base.errors import DataError, HardwareError
 from perfmodel.base.units import format_si, format_size, format_time
-from perfmodel.cli.group import Command, CommandGroup
+from perfmodel.cli.group import CommandGroup
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.inputs import load_rows
+from perfmodel.cli.shared.inputs import check_acts, load_rows
+from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import heading, print_json, remark, table
 from perfmodel.cli.shared.types import Members
 from perfmodel.workloads.links.dimensions import KINDS, Dimension
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from perfmodel.hwprofiles import Hardware
     from perfmodel.workloads.links.topology import Topology
     from perfmodel.workloads.schedules.schedule import Schedule
 
@@ -217,20 +219,14 @@ network_options = options.stack(
 """The options that say which network is meant."""
 
 
-@click.group("topology", cls=CommandGroup, short_help="Show, draw and export networks.")
+@click.group(
+    "topology", **page("workloads", "topology", "Show, draw and export networks.", CommandGroup)
+)
 def topology_group() -> None:
-    """Show networks link by link, with what an operation brings over every link.
-
-    \b
-    Examples:
-      perfmodel topology show --hardware dgx-h100 --devices 32
-      perfmodel topology show --dimension mesh:4x4:200e9:1e-6 \\
-          --operation all_to_all --size 64MiB --output mesh.png
-      perfmodel topology export --hardware tpu-v6e-pod --devices 256 -o astra/
-    """
+    """Show networks link by link, with what an operation brings over every link."""
 
 
-@topology_group.command("show", cls=Command, short_help="Facts, link loads, drawing.")
+@topology_group.command("show", **page("workloads", "topology show", "Facts, link loads, drawing."))
 @network_options
 @options.options_of("workloads.topology", "operation", "algorithm", "size")
 @options.options_of("workloads.topology", "members", type=Members())
@@ -260,21 +256,7 @@ def show_command(
     shown: int,
     as_json: bool,
 ) -> None:
-    """Show devices, links, distances and bisection of a network, and draw it.
-
-    With --operation also the bytes that its messages bring over every link, all steps
-    together, and the time of the busiest link: no schedule of these messages is faster.
-
-    \b
-    Examples:
-      perfmodel topology show --dimension mesh:4x4:200e9:1e-6
-      perfmodel topology show --hardware dgx-h100 --devices 16 \\
-          --operation all_reduce --algorithm ring --size 1GiB --output loads.svg
-      perfmodel topology show --dimension switch:8:450e9:0.3e-6 \\
-          --dimension rail:2:50e9:1e-6 \\
-          --operation all_to_all --algorithm rail_aligned
-      perfmodel topology show --network network.yml --json
-    """
+    """Show devices, links, distances and bisection of a network, and draw it."""
     _check_operation(ctx, operation, members)
     topology = _topology(hardware, devices, network, dimensions, settings)
     if output is not None:
@@ -300,7 +282,9 @@ def show_command(
         click.echo("\n" + operation_text(topology, messages, loads, shown))
 
 
-@topology_group.command("export", cls=Command, short_help="Write ASTRA-sim's network.yml.")
+@topology_group.command(
+    "export", **page("workloads", "topology export", "Write ASTRA-sim's network.yml.")
+)
 @network_options
 @options.options_of("workloads.topology", "rails")
 @options.output_option("DIR", "Folder to write network.yml into; made if need be.", required=True)
@@ -314,15 +298,7 @@ def export_command(
     rails: bool,
     output: str,
 ) -> None:
-    """Write a network for ASTRA-sim's analytical backend.
-
-    \b
-    Examples:
-      perfmodel topology export --hardware tpu-v6e-pod --devices 256 -o astra/
-      perfmodel topology export --hardware dgx-h100 --devices 64 --rails -o astra/
-
-    Units there: GiB/s of a link, ns of a hop.
-    """
+    """Write a network for ASTRA-sim's analytical backend."""
     from perfmodel.cli.workloads.workload_files import make_folder
     from perfmodel.workloads.formats.astra_files import write_network
     from perfmodel.workloads.formats.astra_machine import astra_of_topology
@@ -362,6 +338,11 @@ def _topology(
     if devices is None:
         raise click.UsageError("--hardware needs --devices")
     (profile,), _ = load_rows([hardware], settings, {})
+
+    def results(rows: list[Hardware], most: int) -> list[object]:
+        return [Topology.from_hardware(row, devices) for row in rows]
+
+    check_acts([hardware], settings, {}, results)
     return Topology.from_hardware(profile, devices)
 
 

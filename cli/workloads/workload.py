@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from perfmodel.cli.group import CommandGroup, add_commands_of_wings
+from perfmodel.cli.shared.options import page
 from perfmodel.cli.workloads.workload_files import (
     aicb_command,
     aiob_command,
@@ -34,30 +35,12 @@ class WorkloadGroup(CommandGroup):
         return name, command, rest
 
 
-@click.group("workload", cls=WorkloadGroup, short_help="Write, convert and describe workloads.")
+@click.group(
+    "workload",
+    **page("workloads", "workload", "Write, convert and describe workloads.", WorkloadGroup),
+)
 def workload_group() -> None:
-    """Write workload files with predicted times, without a GPU; convert others' files.
-
-    \b
-    Formats:
-      aicb        AICB/SimAI text, DeepSpeed and Megatron tables, inference, Vidur
-      aiob        the computation times that AICB would measure on a GPU
-      astra-text  ASTRA-sim 1.0 text
-      chakra      Chakra execution traces, one file per rank
-      stage       what the STAGE generator writes, as Chakra execution traces
-      synthetic   small execution traces of one pattern
-      nodes       what each node of a wafer does in a step
-      cores       instructions of a wafer's cores, as text and as columns
-      convert     ASTRA-sim text, FlexFlow task graphs and PyTorch traces to Chakra
-      show        what a workload file holds
-
-    \b
-    Examples:
-      perfmodel workload synthetic chained --devices 16 --size 64MiB -o traces/chain
-      perfmodel workload show traces/chain
-
-    'perfmodel simulate' runs them.
-    """
+    """Write workload files with predicted times, without a GPU; convert others' files."""
 
 
 for _command in (

@@ -13,9 +13,9 @@ import click
 
 from perfmodel.base.errors import DataError, StrategyError
 from perfmodel.cli.core.project import load_problem
-from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.models import model_option
+from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import activity, remark
 from perfmodel.cli.workloads.workload_traces import (
     Machine,
@@ -49,10 +49,9 @@ host_option = options.options_of("workloads.aicb", "call_latency")
 
 @click.command(
     "aicb",
-    cls=Command,
     context_settings=ANY_OPTION,
     no_args_is_help=True,
-    short_help="Write what AICB writes.",
+    **page("workloads", "workload aicb", "Write what AICB writes."),
 )
 @click.argument("aicb_options", metavar="[AICB OPTION]...", nargs=-1, type=click.UNPROCESSED)
 @options.options_of("workloads.aicb", "compat")
@@ -71,40 +70,7 @@ def aicb_command(
     num_query_groups: int | None,
     output: str | None,
 ) -> None:
-    """Write the workload file that AICB writes for its own options, without a GPU.
-
-    AICB's options are taken in AICB's spellings, the whole command line too. Which file:
-    SimAI's training text (--frame=Megatron or DeepSeek), DeepSpeed's table
-    (--frame=DeepSpeed), or that of the module named, as workload_generator.MODULE.
-
-    \b
-    Main options of AICB:
-      --frame --world_size --tensor_model_parallel_size --pipeline_model_parallel
-      --expert_model_parallel_size --context-parallel-size --global_batch --micro_batch
-      --num_layers --seq_length --hidden_size --ffn_hidden_size --num_attention_heads
-      --max_position_embeddings --vocab_size --swiglu --use_flash_attn --moe_enable
-      --num_experts --moe_router_topk --enable_sequence_parallel
-      --recompute_activations --aiob_enable --comp_filepath …
-
-    \b
-    Examples:
-      # as AICB, with the times of its example file
-      perfmodel workload aicb --frame=Megatron --world_size=512 --num_layers=36 \\
-          --tensor_model_parallel_size=2 --global_batch=2048 --seq_length=1024 \\
-          --hidden_size=4096 --num_attention_heads=32 --vocab_size=50257 --swiglu \\
-          --use_flash_attn --aiob_enable --comp_filepath=Example.txt
-
-    \b
-      # the same with times predicted for an H100
-      perfmodel workload aicb … --aiob_enable --hardware dgx-h100 -o workload.txt
-
-    \b
-      # the true workload of any model ('perfmodel workload aicb --model X --help')
-      perfmodel workload aicb --model llama-3.1-8b --hardware dgx-h100 --devices 64 \\
-          --tp 2 --global-batch 128 --seq-len 8192 -o workload.txt
-
-    docs/workloads.md lists how the dialects differ.
-    """
+    """Write the workload file that AICB writes for its own options, without a GPU."""
     from perfmodel.workloads.twins.aicb.arguments import parse_arguments
 
     arguments = parse_arguments(aicb_options)
@@ -129,7 +95,9 @@ def aicb_command(
 
 
 @click.command(
-    "aiob", cls=Command, context_settings=ANY_OPTION, short_help="Predict AICB's computation file."
+    "aiob",
+    context_settings=ANY_OPTION,
+    **page("workloads", "workload aiob", "Predict AICB's computation file."),
 )
 @click.argument("aicb_options", metavar="[AICB OPTION]...", nargs=-1, type=click.UNPROCESSED)
 @profile_option
@@ -144,22 +112,7 @@ def aiob_command(
     calibration: str | None,
     output: str | None,
 ) -> None:
-    """Predict the computation file that AICB's AIOB would measure on a GPU.
-
-    AICB takes it as --comp_filepath. Times follow the model, the sequence and the device,
-    as they should; docs/workloads.md says how well.
-
-    \b
-    Examples:
-      perfmodel workload aiob --hardware dgx-h100 --num_layers=36 --hidden_size=4096 \\
-          --num_attention_heads=32 --seq_length=4096 --vocab_size=50257 --swiglu \\
-          --use_flash_attn --world_size=8 --tensor_model_parallel_size=2 -o h100.txt
-
-    \b
-      # a measured file becomes calibration data
-      perfmodel workload aiob --hardware dgx-a100 --num_layers=36 … \\
-          --comp_filepath=measured.txt --calibration tables/
-    """
+    """Predict the computation file that AICB's AIOB would measure on a GPU."""
     from perfmodel.workloads.formats.aiob import format_aiob
     from perfmodel.workloads.twins.aicb.arguments import parse_arguments
 
@@ -304,7 +257,9 @@ text_option = options.output_option(
 )
 
 
-@click.command("chakra", cls=Command, short_help="Write Chakra traces of a projection.")
+@click.command(
+    "chakra", **page("workloads", "workload chakra", "Write Chakra traces of a projection.")
+)
 @projection_options
 @options.options_of("workloads.projected", "granularity", "named_groups", "serial_communication")
 @for_option
@@ -319,20 +274,7 @@ def chakra_command(
     output: str,
     **problem: Any,
 ) -> None:
-    """Write one training step of a projection as Chakra execution traces.
-
-    One file per rank: compute with FLOP, bytes and predicted time, collectives with their
-    communicator groups, sends and receives between stages, and the dependencies that let
-    the framework's overlap happen. ASTRA-sim and 'perfmodel simulate' run them.
-
-    \b
-    Examples:
-      perfmodel workload chakra --model llama-3.1-8b --hardware dgx-h100 --devices 16 \\
-          --tp 4 --pp 2 --global-batch 16 --seq-len 8192 -o traces/llama
-      perfmodel simulate traces/llama --hardware dgx-h100
-      perfmodel workload chakra --model llama-3.1-8b --hardware dgx-h100 --devices 16 \\
-          --tp 4 --global-batch 16 --seq-len 8192 --for astra-sim -o traces/llama
-    """
+    """Write one training step of a projection as Chakra execution traces."""
     from perfmodel.workloads.export.chakra import projected_traces
 
     version = stated_version(simulator, json_traces)
@@ -353,22 +295,16 @@ def chakra_command(
         write_for(Machine(version, hardware), traces, output, precision=precision)
 
 
-@click.command("astra-text", cls=Command, short_help="Write ASTRA-sim 1.0 text of a projection.")
+@click.command(
+    "astra-text",
+    **page("workloads", "workload astra-text", "Write ASTRA-sim 1.0 text of a projection."),
+)
 @projection_options
 @stage_option
 @text_option
 @options.verbosity_options
 def astra_text_command(stage: int | None, output: str, **problem: Any) -> None:
-    """Write one stage of a projection as an ASTRA-sim 1.0 text workload.
-
-    One row per layer: predicted times of forward, input gradient and weight gradient [ns],
-    and what is communicated after each.
-
-    \b
-    Examples:
-      perfmodel workload astra-text --model llama-3.1-8b --hardware dgx-h100 --devices 64 \\
-          --tp 8 --global-batch 64 --seq-len 8192 -o llama.txt
-    """
+    """Write one stage of a projection as an ASTRA-sim 1.0 text workload."""
     from perfmodel.workloads.export.text import astra_text_workload
     from perfmodel.workloads.formats.astra_text import format_astra_text
 
@@ -377,24 +313,16 @@ def astra_text_command(stage: int | None, output: str, **problem: Any) -> None:
     write_text(text, output)
 
 
-@click.command("aicb", cls=Command, short_help="Write AICB text of a projection.")
+@click.command(
+    "aicb", **page("workloads", "workload aicb --model", "Write AICB text of a projection.")
+)
 @projection_options
 @options.options_of("workloads.projected", "compat")
 @stage_option
 @text_option
 @options.verbosity_options
 def projected_aicb_command(compat: str, stage: int | None, output: str, **problem: Any) -> None:
-    """Write a projection as an AICB/SimAI text workload: the corrected dialect.
-
-    Every matrix of the model, true gradients and communication, predicted times [ns].
-    SimAI and 'perfmodel simulate' run it. 'perfmodel workload aicb --help', without
-    --model, is about AICB's own options and dialect.
-
-    \b
-    Examples:
-      perfmodel workload aicb --model llama-3.1-8b --hardware dgx-h100 --devices 64 \\
-          --tp 2 --global-batch 128 --seq-len 8192 -o workload.txt
-    """
+    """Write a projection as an AICB/SimAI text workload: the corrected dialect."""
     from perfmodel.workloads.export.text import corrected_workload
     from perfmodel.workloads.formats.aicb_text import format_aicb_text
 

@@ -14,11 +14,10 @@ import click
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.fields import refuse_unused
 from perfmodel.base.units import counted, format_si, format_time
-from perfmodel.cli.group import Command
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import load_rows
 from perfmodel.cli.shared.launch_file import typed_options
-from perfmodel.cli.shared.options import fields_of
+from perfmodel.cli.shared.options import fields_of, page
 from perfmodel.cli.shared.printing import activity, heading, print_json, remark, table
 
 if TYPE_CHECKING:
@@ -174,29 +173,21 @@ input_options = options.stack(
 """What reading a workload as traces may need."""
 
 
-@click.command("convert", cls=Command, short_help="Convert a workload to Chakra traces.")
+@click.command(
+    "convert", **page("workloads", "workload convert", "Convert a workload to Chakra traces.")
+)
 @click.argument("workload", metavar="WORKLOAD", type=click.Path())
 @input_options
 @traces_output
 @options.verbosity_options
 def convert_command(workload: str, output: str, json_traces: bool, **given: Any) -> None:
-    """Convert ASTRA-sim text, FlexFlow task graphs and PyTorch traces to Chakra traces.
-
-    WORKLOAD is a file; or those of all ranks: the folder or prefix of NAME.0.json, NAME.1.json,
-    …, a folder of PyTorch's profiler (WORKER.TIME.pt.trace.json; of several times the last), or a
-    path with {rank} in the place of the rank and {time} in that of a time stamp.
-
-    \b
-    Examples:
-      perfmodel workload convert DLRM_HybridParallel.txt --devices 8 -o traces/dlrm
-      perfmodel workload convert alexnet.4.graph -o traces/alexnet
-      perfmodel workload convert host_et.json --kineto kineto.json.gz -o traces/rank
-      perfmodel workload convert 'kineto_{rank}.json.gz' -o traces/job
-    """
+    """Convert ASTRA-sim text, FlexFlow task graphs and PyTorch traces to Chakra traces."""
     write_traces_to(load_traces(workload, given), output, json_traces)
 
 
-@click.command("synthetic", cls=Command, short_help="Write small traces of one pattern.")
+@click.command(
+    "synthetic", **page("workloads", "workload synthetic", "Write small traces of one pattern.")
+)
 @click.argument("pattern", metavar="PATTERN", type=click.Choice(PATTERNS))
 @options.options_of(
     "workloads.convert",
@@ -229,16 +220,7 @@ def synthetic_command(
     settings: dict[str, Any],
     output: str,
 ) -> None:
-    """Write small Chakra traces: dependent compute, collectives in a chain or all at once
-    (chained, concurrent), or a pipeline of sends and receives.
-
-    \b
-    Examples:
-      perfmodel workload synthetic chained --devices 16 --count 10 --size 64MiB -o traces/chain
-      perfmodel workload synthetic pipeline --devices 4 --count 16 --size 8MiB -o traces/pipe
-      perfmodel workload synthetic chained --devices 16 --for astra-sim --hardware dgx-h100 \\
-          -o traces/chain
-    """
+    """Write small Chakra traces of one pattern."""
     from perfmodel.workloads.convert import synthetic
     from perfmodel.workloads.trace import ABSENT
 
@@ -292,19 +274,13 @@ NOT_LINES = (
 )
 
 
-@click.command("show", cls=Command, short_help="Describe a workload file.")
+@click.command("show", **page("workloads", "workload show", "Describe a workload file."))
 @click.argument("workload", metavar="WORKLOAD", type=click.Path())
 @input_options
 @options.json_option
 @options.verbosity_options
 def show_command(workload: str, as_json: bool, **given: Any) -> None:
-    """Say what a workload holds: nodes or rows, operations, bytes by collective.
-
-    \b
-    Examples:
-      perfmodel workload show traces/llama
-      perfmodel workload show workload.txt --json
-    """
+    """Say what a workload holds: nodes or rows, operations, bytes by collective."""
     from perfmodel.workloads.convert.opening import MEANINGS, check_input_options, workload_kind
     from perfmodel.workloads.convert.summary import workload_summary
 
@@ -366,7 +342,9 @@ COUNTS = (
 )
 
 
-@click.command("stage", cls=Command, short_help="Write what the STAGE generator writes.")
+@click.command(
+    "stage", **page("workloads", "workload stage", "Write what the STAGE generator writes.")
+)
 @options.options_of("workloads.stage", *fields_of("workloads.stage"))
 @hardware_options
 @traces_output
@@ -379,18 +357,7 @@ def stage_command(
     json_traces: bool,
     **words: str | None,
 ) -> None:
-    """Write the Chakra traces of a transformer's training step as STAGE generates them.
-
-    The same arguments give the same operations, sizes, communicator groups and
-    dependencies. STAGE counts a multiply-add as one operation and an element as one byte.
-
-    \b
-    Examples:
-      perfmodel workload stage --dp 4 --tp 2 --sp 2 --num-stacks 80 --dmodel 8192 \\
-          --dff 28672 --head 64 --seq 4096 --batch 64 --din 32000 --dout 32000 -o traces/stage
-      perfmodel simulate traces/stage --network network.yml --system system.json
-      perfmodel workload stage --dp 8 --num-stacks 2 --for astra-sim --hardware dgx-h100 -o stage
-    """
+    """Write the Chakra traces of a transformer's training step as STAGE generates them."""
     from perfmodel.workloads.twins.stage.arguments import stage_arguments
     from perfmodel.workloads.twins.stage.traces import stage_traces
 

@@ -15,100 +15,20 @@ import numpy as np
 
 from perfmodel.kernels._jit import jit_lean
 from perfmodel.kernels.collective.torus import UNBOUNDED_SIDE, slice_links
+from perfmodel.kernels.records import record_types
+
+_RECORDS = record_types(__file__)
 
 # What kernels know of one level: `network.levels[l].bandwidth`.
-LEVEL = np.dtype(
-    [
-        ("domains", np.float64),  # of the level below that this level joins; 0: unbounded
-        ("bandwidth", np.float64),  # achievable, per device and way, oversubscribed [B/s]
-        ("topology", np.int64),  # one of the codes below
-        ("dimensions", np.float64),  # of a ring, torus or mesh; 1 otherwise
-        ("wraps", np.float64),  # 1: a ring or torus closes on itself, 0: a mesh does not
-        ("closing_side", np.float64),  # of a torus in slices: that from which one closes; or 0
-        ("link_class", np.int64),  # one of the codes below
-        ("irregular_links", np.float64),  # for a group of over half, but not all, of a mesh
-        ("low_latency_hop", np.float64),  # one hop of the protocols, by protocol [s]
-        ("low_latency_128_hop", np.float64),
-        ("simple_hop", np.float64),
-        ("pipeline_latency", np.float64),  # time scale of the pipeline's fill, simple [s]
-        ("pairwise_pipeline_latency", np.float64),  # the same, pairwise exchange [s]
-        ("pairwise_fraction", np.float64),  # bandwidth of pairwise exchange / bandwidth
-        ("in_network_bandwidth", np.float64),  # when the switch reduces [B/s]; 0: it cannot
-        ("in_network_pipeline_latency", np.float64),  # time scale of its pipeline [s]
-        ("message_latency", np.float64),  # per further peer of an all-to-all [s]
-        ("low_latency_limit", np.float64),  # largest size of these protocols [B]; 0: none
-        ("low_latency_fraction", np.float64),  # bandwidth of a protocol / bandwidth
-        ("low_latency_128_fraction", np.float64),  # 0 on level 0: the protocol is not there
-        ("shot_fraction", np.float64),  # bandwidth of reads from peers / bandwidth
-        ("tuned_bandwidth", np.float64),  # what a library believes when it chooses [B/s]
-        # Links that several devices of a bus share, a switch's uplink and that between sockets:
-        # devices whose messages to each other stay off one, and what a device has of it [B/s],
-        # 0 where there is none.
-        ("shared_devices", np.float64, (2,)),
-        ("shared_bandwidth", np.float64, (2,)),
-        # 1 + the level of the bus that all bytes of this level pass on their way out of the
-        # device; 0: they have links of their own.
-        ("bus", np.int64),
-    ],
-    align=True,
-)
+LEVEL = _RECORDS["LEVEL"]
 
 # What holds for the whole network: `network.facts.simple_base`.
-FACTS = np.dtype(
-    [
-        ("low_latency_base", np.float64),  # launch and synchronisation, by protocol [s]
-        ("low_latency_128_base", np.float64),
-        ("simple_base", np.float64),
-        ("in_network_base", np.float64),
-        ("pairwise_base", np.float64),
-        ("pairwise_simple_base", np.float64),
-        ("shot_base", np.float64),  # of one kernel that reads its peers, with a barrier [s]
-        ("spread_latency", np.float64),  # low latency: many thread blocks against one [s]
-        ("pairwise_spread_latency", np.float64),
-        ("local_copy_time", np.float64),  # of a byte that a rank keeps, copied within it [s/B]
-        ("tuned_low_latency_bandwidth", np.float64),  # 0: the library takes the fastest
-        ("tuned_in_network_fraction", np.float64),  # of tuned_bandwidth; 0: it has no switch
-        # Most that a member of a node carries where trees join reducing switches: of two nodes,
-        # of more [B/s of the traffic of a ring]; 0: no limit.
-        ("in_network_pair_bandwidth", np.float64),
-        ("in_network_tree_bandwidth", np.float64),
-    ],
-    align=True,
-)
+FACTS = _RECORDS["FACTS"]
 
 
 # What a library of collectives carries; `perfmodel.compute.library.CollectiveLibrary` says
 # what each is. Protocols in the order low latency, low latency 128, simple.
-LIBRARY = np.dtype(
-    [
-        ("ring_base", np.float64, (3,)),  # by protocol [s]
-        ("tree_base", np.float64, (3,)),
-        ("ring_hop", np.float64, (3, 3)),  # by link class and protocol [s]
-        ("tree_hop", np.float64, (3, 3)),
-        ("tree_correction", np.float64, (3, 24)),  # by protocol and power of two from 64 B
-        ("post_overhead", np.float64),
-        ("in_network_latency", np.float64),
-        ("in_network_ratio", np.float64),
-        ("in_network_heads", np.float64),
-        ("in_network_tree_hop", np.float64),
-        ("aggregated_base", np.float64),
-        ("aggregated_hop", np.float64),
-        ("aggregated_member", np.float64),
-        ("aggregated_share", np.float64),
-        ("low_latency_share", np.float64),
-        ("low_latency_128_share", np.float64),
-        ("tree_low_latency_share", np.float64),
-        ("tree_low_latency_128_share", np.float64, (2,)),  # one node, several
-        ("low_latency_across", np.float64, (2,)),  # two nodes, more [B/s]
-        ("ring_plateau", np.float64),
-        ("plateau_chunk", np.float64),
-        ("block_bytes", np.float64),
-        ("pairwise_block_bytes", np.float64),
-        ("pairwise_low_latency_limit", np.float64),
-        ("pairwise_piece", np.float64),
-    ],
-    align=True,
-)
+LIBRARY = _RECORDS["LIBRARY"]
 
 
 class Network(NamedTuple):

@@ -19,6 +19,7 @@ from perfmodel.kernels.serving.passes import (
     line,
     mixers_beside,
     pass_beside,
+    pass_times,
     place,
     tokens_per_pass,
 )
@@ -151,17 +152,16 @@ def passes_of(tables: PassTables, row: int, cycle: Cycle, crowd: Crowd) -> Passe
     half = 0.5 * cycle.slots * (1.0 - 1.0 / crowd.burst) * cycle.fused
     mine_held = min(crowd.with_me, cycle.room)
     full_held = max(min(cycle.slots, cycle.room), 1.0)
-    alone = mixed = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    mixed = alone = cycle.alone
     mine = longest = full = 0.0
     before, v = place(tables.before, cycle.earlier)
     context, w = place(tables.contexts, cycle.context)
     # Mixers are looked up anew where chunks or sequences are others than those of the pass before.
     mixed_chunk = mixed_decoding = -1.0
     prefill = decode = draft = 0.0
-    for kind in range(5):  # one call, for it is long
-        held, decoding, chunk = 0.0, cycle.decoding, cycle.chunk
+    for kind in range(1, 5):  # one call, for it is long
+        held, decoding, chunk = crowd.held, beside, cycle.chunk
         if kind == 1:
-            held, decoding = crowd.held, beside
             chunk *= longest_of(cycle, cycle.together * crowd.local / crowd.mixed, held)
         elif kind == 2:
             held, decoding = mine_held, others
@@ -194,9 +194,7 @@ def passes_of(tables: PassTables, row: int, cycle: Cycle, crowd: Crowd) -> Passe
             cycle.verified,
             held / cycle.chunks,
         )
-        if kind == 0:
-            alone = found
-        elif kind == 1:
+        if kind == 1:
             mixed = found
         elif kind == 2:
             mine = found[0]
@@ -234,7 +232,13 @@ def answers_of(cycle: Cycle, crowd: Crowd, passes: Passes, host: float) -> Answe
         waits *= 1.0 - away ** max(cycle.clients * cycle.together - 1.0, 0.0)
 
     window = 1.0 + crowd.others
-    if cycle.fused > 0.0:
+    if alike(cycle):
+        own = max(cycle.chunks / cycle.room, 1.0) + queue_alike(cycle, crowd)[0]
+        window = cycle.together * cycle.room / cycle.chunks * own
+        window = max(
+            min(window, cycle.everyone), cycle.everyone * (1.0 - cycle.passes / cycle.length)
+        )
+    elif cycle.fused > 0.0:
         window = min(window, cycle.together * max(cycle.room / cycle.chunks, 1.0))
         window += arriving * waits * crowd.ahead / crowd.mixed
         window = max(window, cycle.everyone * (1.0 - cycle.passes / cycle.length))
@@ -246,6 +250,37 @@ def answers_of(cycle: Cycle, crowd: Crowd, passes: Passes, host: float) -> Answe
         seen = 0.0  # answers of one token end with the prompt
     going = alone + per_prompt * seen / cycle.passes
     return Answers(seen, going, per_prompt, waits, host)
+
+
+@jit_inline
+def alike(cycle: Cycle) -> bool:
+    """Tell whether requests of one length, whose prompts run beside decoding, stay together."""
+    return bool(cycle.fused > 0.0 and cycle.step <= 0.0 and cycle.everyone > 1.0)
+
+
+@jit_inline
+def queue_alike(cycle: Cycle, crowd: Crowd) -> tuple[float, float, float]:
+    """Return how long requests of one length wait for each other, in passes with prompts.
+
+    Notes
+    -----
+    They end as their prompts did, in as many passes, one behind the other: S of them in all. But
+    those are short until the first of them is back with the next prompt, after m passes, and long
+    from then on. Who ends x passes after the first is back x passes later at most: until then m
+    passes have run whatever they take, min(x, m) of them with prompts.
+
+    Returns
+    -------
+    mean, longest : float
+        Of min(x, m), x spread evenly from 0 to S.
+    share : float
+        Of requests that wait less than the longest.
+    """
+    span = crowd.burst - max(cycle.chunks / cycle.room, 1.0)
+    away = math.ceil(cycle.away) if cycle.away < span else cycle.away
+    if away >= span:
+        return 0.5 * span, span, 1.0
+    return away - 0.5 * away * away / span, away, away / span
 
 
 @jit_inline
@@ -295,8 +330,15 @@ def first_tokens_of(
     own = passes.mine * crowd.my_turn
     queued = 0.0
     if cycle.fused > 0.0:
-        waiting = cycle.length - cycle.passes - cycle.chunks - 1.0
+        waiting = cycle.length - cycle.passes - cycle.chunks - max(cycle.away, 1.0)
         queued = max(waiting, prompt_queue(cycle, crowd)) * passes.mine
+    if alike(cycle):
+        behind = queue_alike(cycle, crowd)
+        if behind[2] < 1.0:
+            missed = max(math.ceil(cycle.away) * alone - host, 0.0) * (1.0 - cycle.replaced)
+        else:
+            missed = 0.0
+        queued = max(queued, behind[0] * (passes.mine - alone))
     later = host + missed + queued + own
     first = host + passes.full * crowd.turn
 
@@ -336,25 +378,36 @@ def first_token_quantiles(
     the more they come together. Prompts that come with mine vary as Poisson's or, where all
     come together, not at all.
     """
+    own = max(passes.longest - passes.mine, 0.0) * cycle.chunks
+    first_low = answers.host + passes.full
+    first_high = first_low + passes.full * (crowd.burst - 1.0) + 2.0 * tokens.first_wait
+    # Of all in the pass together.
+    wide = own / math.sqrt(max(min(cycle.slots, cycle.room), 1.0))
+    first_low, first_high = max(first_low - wide, answers.host), first_high + wide
+    others = 1.0 - 1.0 / cycle.rounds
     share, apart = crowd.ahead, tokens.apart
     near = tokens.later + tokens.wait - share * apart
+    if alike(cycle) and tokens.excess <= 1.0:
+        # From no one ahead to as many as any request meets, which many do.
+        behind = queue_alike(cycle, crowd)
+        each = passes.mine - passes.alone[0]
+        near = max(tokens.later + (behind[1] - behind[0]) * each, answers.host)
+        return three_quantiles(
+            (1.0 - others, others * behind[2], others * (1.0 - behind[2])),
+            (first_low, max(near - behind[1] * each, answers.host), near),
+            (first_high, near, near),
+        )
     if tokens.excess > 1.0:
         apart = min(max(0.5 * (crowd.local / crowd.even - 1.0), 0.0), 1.0) * tokens.life
         share = tokens.excess - math.floor(tokens.excess)
         near = tokens.later + tokens.wait - share * apart
     # Half the widths of what varies: my turn, the length of my prompt, prompts that come with it.
     turn = 0.5 * (crowd.turns - cycle.chunks) * passes.mine
-    own = max(passes.longest - passes.mine, 0.0) * cycle.chunks
     sway = turn * turn + own * own
     if cycle.step > 0.0:
         varied = 3.0 * crowd.others / cycle.together * (1.0 - crowd.dense)
         sway += varied * (passes.each * cycle.chunks) ** 2
     sway = math.sqrt(sway)
-    first_low = answers.host + passes.full
-    first_high = first_low + passes.full * (crowd.burst - 1.0) + 2.0 * tokens.first_wait
-    own /= math.sqrt(max(min(cycle.slots, cycle.room), 1.0))  # of all in the pass together
-    first_low, first_high = max(first_low - own, answers.host), first_high + own
-    others = 1.0 - 1.0 / cycle.rounds
     return three_quantiles(
         (1.0 - others, others * (1.0 - share), others * share),
         (first_low, max(near - sway, answers.host), max(near + apart - sway, answers.host)),
@@ -386,6 +439,60 @@ def gap_quantile(
     if cycle.fused > 0.0:
         return time
     return passes.alone[0] + time * longer * runs
+
+
+@jit_inline
+def ending_of(
+    tables: PassTables,
+    row: int,
+    cycle: Cycle,
+    answers: Answers,
+    tokens: FirstTokens,
+    longer: float,
+) -> tuple[float, float]:
+    """Return how long a loop of so many rounds takes, and what the end saves a pass of an answer.
+
+    Parameters
+    ----------
+    longer : float
+        The longest answer, relative to the mean.
+
+    Notes
+    -----
+    All R C requests go through s places; when the last of them starts all but s have ended, which
+    takes R C/s - 1 lives where they start and end together, and half a life more where they have
+    spread over a life meanwhile (renewals: t/T - 1/2 by a time t). That one takes a life, and longer
+    ones may take longer. Of n requests that start evenly spread over a
+    life T, and take up to L, the last ends sqrt(pi T w / 2 n) before T + L on average, w the width
+    of their lives. Fewer and fewer decode meanwhile, and no prompts come.
+    Requests of one length end as they began, but for the prompts.
+    """
+    half, most = 1.0, 1.0
+    quick = passes_alone = cycle.alone[0]
+    if cycle.step > 0.0:
+        width = 2.0 * (longer - 1.0)
+        most = max(longer - math.sqrt(0.5 * math.pi * width / cycle.everyone), 1.0)
+        half = max(0.5 * cycle.decoding / most, 1.0)
+        passes_alone = pass_times(
+            tables,
+            row,
+            0.0,
+            0.0,
+            0.0,
+            min(half, cycle.decoding),
+            cycle.context,
+            cycle.verified,
+            0.0,
+        )[0]
+        quick += (passes_alone - quick) * 2.0 / 3.0
+    count = cycle.rounds * tokens.excess - 1.0
+    apart = math.sqrt(3.0 * cycle.step * max(count, 0.0)) / cycle.length
+    lives = (count + min(apart, 0.5)) * tokens.life + tokens.first - tokens.later
+    last = tokens.life
+    if cycle.step > 0.0:
+        last += cycle.passes * (most * passes_alone - answers.going)
+    faster = 0.5 / (cycle.rounds * tokens.excess) * max(answers.going - quick, 0.0)
+    return max(lives + last, tokens.life), faster
 
 
 @jit_lean
@@ -420,18 +527,23 @@ def close_clients(
             out[:, d, j] = math.nan
             out[ROWS.status, d, j] = NO_ROOM
             continue
-        cycle = cycle_of(deployments, d, loads, j, limit, gained)
+        cycle = cycle_of(tables, deployments, d, loads, j, limit, gained)
         crowd = crowd_of(cycle)
         passes = passes_of(tables, row, cycle, crowd)
-        host = deployments.request_host[d] + deployments.output_host[d]
-        host += deployments.token_host[d] * cycle.prompt
-        answers = answers_of(cycle, crowd, passes, host)
+        answers = answers_of(cycle, crowd, passes, cycle.host)
         per_token = answers.going  # of a second token, where there is none
         if cycle.answer > 1.0:
             per_token *= cycle.passes / (cycle.answer - 1.0)
         tokens = first_tokens_of(cycle, crowd, passes, answers, per_token)
         p50, p95, p99 = first_token_quantiles(cycle, crowd, passes, answers, tokens)
-        rate = concurrency / tokens.request
+        rate, faster = concurrency / tokens.request, 0.0
+        if cycle.rounds < math.inf:
+            longer = 2.0 / (1.0 + loads.length_spread[j])
+            duration, faster = ending_of(tables, row, cycle, answers, tokens, longer)
+            rate = concurrency * cycle.rounds / duration
+            faster *= per_token / answers.going
+            per_token -= faster
+        request = tokens.request - faster * (cycle.answer - 1.0)
 
         out[ROWS.time_to_first_token_mean, d, j] = tokens.mean
         out[ROWS.time_to_first_token_p50, d, j] = p50
@@ -466,24 +578,24 @@ def close_clients(
 
         # Times to the first token and lengths of answers vary apart.
         half = 0.5 * (1.0 - spread) * loads.output_length[j] * per_token
-        out[ROWS.request_time_mean, d, j] = tokens.request
-        out[ROWS.request_time_p50, d, j] = tokens.request + p50 - tokens.mean
-        out[ROWS.request_time_p95, d, j] = tokens.request + both(p95 - tokens.mean, 0.9 * half)
-        out[ROWS.request_time_p99, d, j] = tokens.request + both(p99 - tokens.mean, 0.98 * half)
+        out[ROWS.request_time_mean, d, j] = request
+        out[ROWS.request_time_p50, d, j] = request + p50 - tokens.mean
+        out[ROWS.request_time_p95, d, j] = request + both(p95 - tokens.mean, 0.9 * half)
+        out[ROWS.request_time_p99, d, j] = request + both(p99 - tokens.mean, 0.98 * half)
 
         out[ROWS.request_rate, d, j] = rate
         out[ROWS.tokens_per_second_per_device, d, j] = rate * cycle.answer / devices
         both_tokens = cycle.answer + cycle.prompt
         out[ROWS.total_tokens_per_second_per_device, d, j] = rate * both_tokens / devices
         out[ROWS.tokens_per_second_per_user, d, j] = 1.0 / per_token
-        out[ROWS.batch, d, j] = rate * (tokens.request - tokens.mean) / ranks
+        out[ROWS.batch, d, j] = rate * (request - tokens.mean) / ranks
         later = tokens.missed + tokens.queued + (crowd.my_turn - cycle.chunks) * passes.mine
         first = (crowd.turn - cycle.chunks) * passes.full
         waited = tokens.mean_wait + later + (first - later) / cycle.rounds
         out[ROWS.queue_time, d, j] = waited
         busy = min(concurrency / groups, 1.0)
         if cycle.everyone < ALONE_MATTERS:
-            busy *= 1.0 - min(host / tokens.request, 1.0) ** cycle.clients
+            busy *= 1.0 - min(cycle.host / request, 1.0) ** cycle.clients
         out[ROWS.utilization, d, j] = busy
 
         # Of all passes, so many are with prompts.

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from perfmodel.kernels._jit import jit, jit_inline, jit_lean_inline
 from perfmodel.kernels.serving.admission import mean_length, mean_square
-from perfmodel.kernels.serving.tables import FUSED, Deployments, Loads
+from perfmodel.kernels.serving.passes import pass_times
+from perfmodel.kernels.serving.tables import FUSED, Deployments, Loads, PassTables
 
 LEAST_PASSES = 1e-6
 """Passes of an answer of one token, which comes out of its prompt's own."""
@@ -48,6 +49,11 @@ class Cycle(NamedTuple):
         Sequences that decode.
     chunks, chunk, room
         Of a prompt: how many, of so many tokens; chunks that a pass has room for.
+    alone
+        Time of a pass that decodes alone, and its parts [s].
+    host, away
+        What a request takes from its client's last answer to the scheduler [s], and how many
+        passes that decode alone run meanwhile.
     """
 
     fused: float
@@ -72,6 +78,9 @@ class Cycle(NamedTuple):
     chunks: float
     chunk: float
     room: float
+    alone: tuple[float, float, float, float, float, float, float]
+    host: float
+    away: float
 
 
 class Crowd(NamedTuple):
@@ -115,12 +124,19 @@ class Crowd(NamedTuple):
 
 @jit_lean_inline
 def cycle_of(
-    deployments: Deployments, d: int, loads: Loads, j: int, limit: float, gained: float
+    tables: PassTables,
+    deployments: Deployments,
+    d: int,
+    loads: Loads,
+    j: int,
+    limit: float,
+    gained: float,
 ) -> Cycle:
     """Return the cycle of a client.
 
     Parameters
     ----------
+    tables : PassTables
     deployments, loads : Deployments, Loads
     d, j : int
         Which of them.
@@ -163,6 +179,15 @@ def cycle_of(
         tokens = max(budget - slots * passes / length * verified, 1.0)
     chunks = float(math.ceil(new / tokens))
     chunk = new / chunks
+    decoding, context = slots * passes / length, prompt + 0.5 * square / answer
+    alone = pass_times(
+        tables, deployments.layout[d], 0.0, 0.0, 0.0, decoding, context, verified, 0.0
+    )
+    host = deployments.request_host[d] + deployments.output_host[d]
+    host += deployments.token_host[d] * prompt
+    away = (1.0 - replaced) * host / alone[0]
+    if fused > 0.0:
+        length = max(length, passes + math.ceil(new / budget) + min(away, slots - 1.0))
     return Cycle(
         fused,
         clients,
@@ -176,16 +201,19 @@ def cycle_of(
         (loads.input_length[j] - prompt) / new,
         prefix + 0.5 * (new - chunk),
         answer,
-        prompt + 0.5 * square / answer,
+        context,
         verified,
         gained,
         passes,
         length,
         max(square - answer * answer, 0.0) / (gained * gained),
-        slots * passes / length,
+        decoding,
         chunks,
         chunk,
         max(tokens / chunk, 1.0),
+        alone,
+        host,
+        away,
     )
 
 
@@ -208,12 +236,18 @@ def crowd_of(cycle: Cycle) -> Crowd:
     turn = mean_turn(burst) if chunks <= 1.0 else 0.5 * (burst + chunks)
     first = max(burst * burst - 1.0, 0.0) / 12.0 if fused else 0.0
     dense = mean_density(cycle.rounds, first, cycle.step, cycle.length)
+    alike = fused and cycle.step <= 0.0
+    if alike:
+        dense = max(1.0 / burst, 1.0 / max(cycle.length, 1.0))
     even = slots / cycle.length
     local = slots * dense
     if fused:  # no faster than they were completed before
         local = max(min(local, room / chunks), even)
 
     others = max(cycle.everyone - 1.0, 0.0) * local / slots
+    group = 1.0
+    if not fused and cycle.step > 0.0:
+        others, group = gathered(others, cycle)
     with_me = most_on_one(1.0 + others, together)
     if fused:
         with_me = max(min(with_me, room / chunks), 1.0)
@@ -221,10 +255,11 @@ def crowd_of(cycle: Cycle) -> Crowd:
     my_turn = mean_turn(turns) if chunks <= 1.0 else 0.5 * (turns + chunks)
 
     arriving = local * together
-    mixed = -math.expm1(-arriving)
+    mixed = -math.expm1(-arriving / group)
     most = most_on_one(max(arriving / mixed, 1.0), together)
-    held = min(most, room)
-    runs = chunks * max(most / room, 1.0)
+    apart = 1.0 - math.expm1(1.0 - group)  # runs: of the first, and of those that come meanwhile
+    held = max(min(most / apart, room), 1.0)
+    runs = chunks * max(most / room, apart)
     if fused:
         full = min(local * chunks / room, 1.0)
         if runs > 1.0:
@@ -233,8 +268,10 @@ def crowd_of(cycle: Cycle) -> Crowd:
         if chunks > 1.0:
             held = max(min(local * chunks / mixed, room), 1.0)
         runs = 1.0
+    if alike:  # they fill passes, one after the other
+        mixed, held = 1.0, max(min(local * chunks, room), 1.0)
     ahead = mixed * max(cycle.everyone - 1.0, 0.0) / cycle.everyone
-    if fused and cycle.step <= 0.0:
+    if alike:
         # Answers all alike end as their prompts did, pass by pass: after the last come none.
         ahead = min(1.0 - 1.0 / burst, mixed)
     return Crowd(
@@ -254,6 +291,30 @@ def crowd_of(cycle: Cycle) -> Crowd:
     )
 
 
+@jit_inline
+def gathered(others: float, cycle: Cycle) -> tuple[float, float]:
+    """Return with whom a request comes where decoding waits for prompts, and how large groups are.
+
+    Parameters
+    ----------
+    others : float
+        Whose requests end in the same pass.
+
+    Notes
+    -----
+    From when the first prompt is there nothing decodes. Whoever ended before that, while it was on
+    its way, comes meanwhile: x requests, Poisson-distributed with mean m, which run together after
+    the first, E[x (x - 1)] / E[x] = m others with each. Of all requests m / (1 + m) do so.
+    """
+    more = others * cycle.away
+    most = max(cycle.everyone - 1.0, 0.0)
+    met = more * more / (1.0 + more)
+    return min(others + met, most), min(1.0 + more, max(cycle.everyone, 1.0))
+
+
+BEGINNING = 20.0
+"""Of endless requests of a client so many are not counted, and as many are at most."""
+
 GAUSSIAN = 0.5 / math.sqrt(math.pi)
 """Mean density of a normal distribution, weighted by itself, times its standard deviation."""
 
@@ -265,7 +326,8 @@ def mean_density(rounds: float, first: float, step: float, cycle: float) -> floa
     Parameters
     ----------
     rounds : float
-        Requests that each client makes, one after the other; inf: the steady state.
+        Requests that each client makes, one after the other; inf: the steady state, which is what
+        the recursion counts of it.
     first : float
         Variance of the passes in which the first requests of all clients start their answers.
     step : float
@@ -290,15 +352,15 @@ def mean_density(rounds: float, first: float, step: float, cycle: float) -> floa
     first += GAUSSIAN * GAUSSIAN
     if step <= 0.0:
         return max(even, GAUSSIAN / math.sqrt(first))
-    if math.isinf(rounds):
-        return even
     if rounds < 2.0:
         return max(even, GAUSSIAN / math.sqrt(first + step))
-    last = rounds - 0.5
+    begin, last = 0.5, rounds - 0.5
+    if math.isinf(rounds):
+        begin, last = BEGINNING, 2.0 * BEGINNING
     spread = (GAUSSIAN * cycle) ** 2  # variance from which on they are spread evenly
-    until = min(max((spread - first) / step, 0.5), last)
-    dense = 2.0 / step * (math.sqrt(first + until * step) - math.sqrt(first + 0.5 * step))
-    return (GAUSSIAN * dense + even * (last - until)) / (rounds - 1.0)
+    until = min(max((spread - first) / step, begin), last)
+    dense = 2.0 / step * (math.sqrt(first + until * step) - math.sqrt(first + begin * step))
+    return (GAUSSIAN * dense + even * (last - until)) / (last - begin)
 
 
 @jit

@@ -37,13 +37,14 @@ blocks set aside for others (for all, where whole answers are); when decoding la
 shares of a pass of decoding that ranks in step did while others ran prompts."""
 
 (
-    *(DECODING, PASSES, PARTIAL, GROUPS, HEAD, TAIL, NEWEST, NEXT, END, UNDER_WAY, LOGGED),
+    *(DECODING, PASSES, PARTIAL, GROUPS, HEAD, TAIL, NEWEST, NEXT, END, UNDER_WAY, LOGGED, MOST),
     COUNTS,
-) = range(12)
+) = range(13)
 """Places in `Rank.counts`: sequences that decode; passes that decoded so far; prompts begun, and
 groups, of which the arrays tell; ends of the queue; the last admitted of those that decode; in
 a closed loop the next request to be sent, and how many there are; requests sent and not ended;
-entries of the log, those for which it had no room included."""
+entries of the log, those for which it had no room included, and with how many it is given up."""
+NEVER_GIVEN_UP = 1 << 62
 
 TOTAL_PASSES, SEQUENCE_SECONDS, TOTALS = 7, 8, 9
 """Places in `Rank.totals`, after those of the parts of `pass_times`."""
@@ -218,6 +219,7 @@ def reset(rank: Rank) -> None:
     rank.numbers[:] = 0.0
     rank.totals[:] = 0.0
     rank.counts[:] = 0
+    rank.counts[MOST] = NEVER_GIVEN_UP
     rank.counts[HEAD] = rank.counts[TAIL] = rank.counts[NEWEST] = NOBODY
 
 
@@ -668,7 +670,7 @@ def advance(
         [s].
     """
     counts, numbers = rank.counts, rank.numbers
-    while numbers[CLOCK] < until:
+    while numbers[CLOCK] < until and counts[LOGGED] < counts[MOST]:
         head = counts[HEAD]
         if counts[DECODING] + counts[PARTIAL] == 0:
             if head == NOBODY or requests.ready[head] >= until:

@@ -6,9 +6,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.kernels._jit import jit, jit_lean
 from perfmodel.kernels.serving.admission import blocks_needed, is_closed_loop
+from perfmodel.kernels.serving.cycle import BEGINNING
 from perfmodel.kernels.serving.queues import (
     Histogram,
     add,
@@ -24,6 +26,8 @@ from perfmodel.kernels.serving.rank import (
     HEAD,
     LOG,
     LOGGED,
+    MOST,
+    NEVER_GIVEN_UP,
     NEXT,
     NOBODY,
     SEQUENCE_SECONDS,
@@ -57,8 +61,14 @@ depend on who met whom."""
 LEHMER, MODULUS = 48271, 2147483647
 """Lehmer's generator, which orders lengths (Park, Miller & Stockmeyer, CACM 36(7), 1993)."""
 
-STEADY_ROUNDS = 40.0
-"""Requests of a client that stand for endless ones; about the first half is not counted."""
+FEWEST_ROUNDS = 4.0
+"""Of endless requests of a client so many are counted at least, and as many as `BEGINNING` where
+clients are few. Requests of one length repeat soon what they did: of them as few come before."""
+ENOUGH_REQUESTS = 2000.0
+"""Requests that count, where clients make them endlessly."""
+CHANGES_OF_REQUEST = 16
+"""Changes of passes per request, on average, beyond which a recursion is given up: requests that are
+put back again and again take thousands."""
 
 REQUESTS, INPUTS, OUTPUTS, QUEUED, DURATION, PLACES = range(6)
 """Places in `Tally.sums`: requests, their tokens, seconds in the queue; the time of it all [s]."""
@@ -165,7 +175,8 @@ def run_clients(
     gaps: Histogram,
     clients: int,
     count: int,
-    steady: bool,
+    before: int,
+    most: int,
 ) -> float:
     """Run a closed loop: all clients send at time 0, then each when its request has ended.
 
@@ -173,8 +184,10 @@ def run_clients(
     ----------
     clients, count : int
         Requests under way, and all of them.
-    steady : bool
-        Leave out how it begins and ends.
+    before : int
+        Requests that are sent before they count: how it ends is left out then, too; 0: all count.
+    most : int
+        Changes of passes after which it is given up.
 
     Returns
     -------
@@ -186,16 +199,16 @@ def run_clients(
     clear(gaps)
     for i in range(clients):
         send(limits, requests, rank, i, 0.0)
-    counts[NEXT], counts[END] = clients, count
-    if not steady:
+    counts[NEXT], counts[END], counts[MOST] = clients, count, most
+    if before == 0:
         advance(tables, limits, requests, rank, gaps, math.inf)
         return 0.0
-    while counts[NEXT] < count // 2:
+    while counts[NEXT] < before and counts[LOGGED] < most:
         advance(tables, limits, requests, rank, gaps, soon(requests, rank, 1.05))
     since = float(numbers[CLOCK])
     clear(gaps)
     rank.totals[:] = 0.0
-    while counts[NEXT] < count:
+    while counts[NEXT] < count and counts[LOGGED] < most:
         advance(tables, limits, requests, rank, gaps, soon(requests, rank, 1.02))
     return since
 
@@ -321,25 +334,62 @@ def recurse_points(
     about : shape (2, ABOUT)
         Receives what is to be said of both; zeros where there is no such batch.
     """
+    out[:] = math.nan
+    chosen = np.ones(out.shape[1:], np.bool_)
+    recurse_chosen(tables, deployments, loads, out, log, about, chosen, False)
+
+
+@jit
+def recurse_chosen(
+    tables: PassTables,
+    deployments: Deployments,
+    loads: Loads,
+    out: Floats,
+    log: Floats,
+    about: Floats,
+    chosen: NDArray[np.bool_],
+    bounded: bool,
+) -> None:
+    """Run some of them.
+
+    Parameters
+    ----------
+    tables, deployments, loads, log, about
+        As of `recurse_points`.
+    out : shape (ROWS, deployment, load)
+        Is filled for those that are chosen.
+    chosen : shape (deployment, load)
+        Points to run. False afterwards where nothing was filled: open loops, two pools, and what
+        was given up.
+    bounded : bool
+        Give up what takes more than `CHANGES_OF_REQUEST`.
+    """
     tally, gaps, entries = new_tally(), new_histogram(), log.shape[2]
     requests, rank = new_requests(0), new_rank(0, entries)
-    out[:] = math.nan
     for d in range(deployments.layout.size):
         limits = limits_of(deployments, d)
         groups = deployments.ranks[d] * deployments.stages[d] / limits.ranks
         for j in range(loads.concurrency.size):
-            values = out[:, d, j]
             if not is_closed_loop(loads, j) or deployments.prefill_layout[d] >= 0:
+                chosen[d, j] = False
+            if not chosen[d, j]:
                 continue
+            values = out[:, d, j]
             if not holds_longest(deployments, d, loads, j):
+                values[:] = math.nan
                 values[ROWS.status] = NO_ROOM
                 continue
-            most = requests_of(loads, j, int(loads.concurrency[j] / groups) + 1)
+            most = requests_of(loads, j, int(loads.concurrency[j] / groups) + 1)[0]
             if most > requests.inputs.size:
                 requests, rank = new_requests(most), new_rank(most, entries)
             clear_tally(tally)
             about[:] = 0.0
-            recurse_point(tables, limits, groups, loads, j, requests, rank, gaps, tally, log, about)
+            changes = CHANGES_OF_REQUEST * max(most, LEAST_REQUESTS) if bounded else NEVER_GIVEN_UP
+            chosen[d, j] = recurse_point(
+                tables, limits, groups, loads, j, requests, rank, gaps, tally, log, about, changes
+            )
+            if not chosen[d, j]:
+                continue
             half_width, devices = tables.half_width[limits.layout], deployments.devices[d]
             ranks = min(deployments.ranks[d], loads.concurrency[j])
             busy = min(groups, loads.concurrency[j])
@@ -362,10 +412,13 @@ def holds_longest(deployments: Deployments, d: int, loads: Loads, j: int) -> boo
 
 
 @jit_lean
-def requests_of(loads: Loads, j: int, clients: int) -> int:
-    """Return how many requests so many clients make."""
-    rounds = STEADY_ROUNDS if loads.rounds[j] == math.inf else loads.rounds[j]
-    return max(math.ceil(clients * rounds), clients)
+def requests_of(loads: Loads, j: int, clients: int) -> tuple[int, int]:
+    """Return how many requests so many clients make, and how many of them do not count."""
+    if loads.rounds[j] < math.inf:
+        return max(math.ceil(clients * loads.rounds[j]), clients), 0
+    counted = max(min(math.ceil(ENOUGH_REQUESTS / clients), BEGINNING), FEWEST_ROUNDS)
+    before = BEGINNING if loads.length_spread[j] < 1.0 else counted
+    return int(clients * (before + counted)), int(clients * before)
 
 
 @jit_lean
@@ -381,14 +434,14 @@ def recurse_point(
     tally: Tally,
     log: Floats,
     about: Floats,
-) -> None:
-    """Run one load on batches of which there are so many."""
+    most: int,
+) -> bool:
+    """Run one load on batches of which there are so many; tell whether it was not given up."""
     fewer = int(loads.concurrency[j] / groups)
     longer = loads.concurrency[j] - fewer * groups  # have one more
-    steady = loads.rounds[j] == math.inf
     runs = 1
     if loads.length_spread[j] < 1.0:
-        runs = math.ceil(LEAST_REQUESTS / requests_of(loads, j, max(fewer, 1)))
+        runs = math.ceil(LEAST_REQUESTS / requests_of(loads, j, max(fewer, 1))[0])
     state = 1
     for run in range(runs):
         duration = 0.0
@@ -396,9 +449,11 @@ def recurse_point(
             alike = longer if clients > fewer else groups - longer
             if alike <= 1e-9 * groups:
                 continue
-            count = requests_of(loads, j, clients)
+            count, before = requests_of(loads, j, clients)
             state = fill_requests(requests, count, loads, j, state)
-            since = run_clients(tables, limits, requests, rank, gaps, clients, count, steady)
+            since = run_clients(tables, limits, requests, rank, gaps, clients, count, before, most)
+            if rank.counts[LOGGED] >= most:
+                return False
             until = rank.numbers[CLOCK]
             if run == 0:
                 place = 0 if clients == max(fewer, 1) else 1
@@ -413,3 +468,4 @@ def recurse_point(
             merge(tally.gap, gaps, alike / runs)
             duration = max(duration, until + limits.output_host - since)
         tally.sums[DURATION] += duration / runs
+    return True

@@ -13,6 +13,8 @@ from perfmodel.kernels.serving.rank import (
     COUNTS,
     HEAD,
     LOGGED,
+    MOST,
+    NEVER_GIVEN_UP,
     NEWEST,
     NOBODY,
     NUMBERS,
@@ -175,6 +177,7 @@ def new_ranks(ranks: int, most: int, log: Floats) -> Ranks:
     log : shape (rank, LOG, entries)
     """
     counts = np.zeros((ranks, COUNTS), np.int64)
+    counts[:, MOST] = NEVER_GIVEN_UP
     counts[:, HEAD] = counts[:, TAIL] = counts[:, NEWEST] = NOBODY
     return Ranks(
         np.zeros((ranks, NUMBERS)),
@@ -398,7 +401,7 @@ def replay_clients(
             requests.inputs[i] = inputs[lane + i * lanes]
             requests.outputs[i] = outputs[lane + i * lanes]
         share = min((clients - lane + lanes - 1) // lanes, count)
-        run_clients(tables, limits, requests, rank, gaps, share, count, False)
+        run_clients(tables, limits, requests, rank, gaps, share, count, 0, NEVER_GIVEN_UP)
         count_requests(limits, requests, count, 0.0, rank.numbers[CLOCK], 1.0, tally)
         count_passes(rank, 1.0, tally)
         log[lane] = rank.log

@@ -20,6 +20,7 @@ from perfmodel.kernels.pipeline.closed import one_f_one_b_makespan
 from perfmodel.kernels.pipeline.events import fullest
 from perfmodel.kernels.pipeline.paced import SAME
 from perfmodel.kernels.plain import plain
+from perfmodel.kernels.records import record_types
 from perfmodel.kernels.step.data_parallel import (
     copies_time,
     gradients,
@@ -38,17 +39,7 @@ ASKED = 9
 """Numbers of a question."""
 
 
-SHARD = np.dtype(
-    [
-        ("total", np.float64),
-        ("exposed", np.float64),
-        ("ahead", np.float64),  # of exposed: what delays forward passes
-        ("width", np.float64),  # half-width of exposed
-        ("first", np.float64),  # more of its gather that shows where nothing goes ahead of the part
-        ("last", np.float64),  # and of its reduction where nothing follows
-    ],
-    align=True,
-)
+SHARD = record_types(__file__)["SHARD"]
 """What moving the parameters of a part takes per micro-batch (ZeRO-3) [s]."""
 
 

@@ -6,7 +6,10 @@ number per token. A *mapping* says which cores, how many regions, and by which a
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+from perfmodel.kernels.variables import read_variables
 
 if TYPE_CHECKING:  # the command line reads the names here before it needs arrays
     import numpy as np
@@ -163,29 +166,11 @@ PART_ROWS = (
 """Of one part on a region: cycles of multiply-adds, what SRAM adds to them, issue, exposed
 network, and of the busiest link; multiply-adds of the busiest core and of all."""
 
-CLOSED_ROWS = (
-    "latency",
-    "layer_time",
-    "compute_time",
-    "sram_time",
-    "issue_time",
-    "network_time",
-    "transfer_time",
-    "chip_time",
-    "memory_time",
-    "host_time",
-    "link_time",
-    "utilization",
-    "region_count",
-    "layers_per_region",
-    "weight_bytes",
-    "cache_bytes",
-    "activation_bytes",
-    "sram_used",
-    "cache_tokens_row",
-    "cache_tokens_shifted",
-    "meshes_needed",
-)
-"""Of one mapping, in the order of `perfmodel.wafer.result_subject.ROW_VARIABLES`."""
+ROW_VARIABLES, OTHER_VARIABLES, PART_VARIABLES = read_variables(
+    Path(__file__).with_name("variables.csv")
+).values()
+"""Over mapping, hardware and phase, in the order of the closing kernel; what follows from them; of
+one phase, over mapping, hardware and part."""
+CLOSED_ROWS = tuple(variable.name for variable in ROW_VARIABLES)
 
 VALID, BEYOND_MESH, REGIONS_BEYOND_MESH, BEYOND_SRAM, CACHE_BEYOND_SRAM = range(5)

@@ -57,6 +57,8 @@ class Outcome(NamedTuple):
         Variables of it that a case was told to keep.
     reason : str
         Why there is no answer.
+    tight : bool
+        Whether it fits by less than the measured error of memory.
     """
 
     value: float
@@ -65,6 +67,7 @@ class Outcome(NamedTuple):
     chosen: Mapping[str, Any] = {}
     results: Mapping[str, float] = {}
     reason: str = ""
+    tight: bool = False
 
 
 def nothing(reason: str) -> Outcome:
@@ -119,7 +122,7 @@ class Case(ABC):
     ) -> None:
         known = {**self.variables, **self.subject.costs}
         name = self.subject.aliases.get(by, by) or self.default
-        if name not in known or name in ("fits", "status"):
+        if name not in known or name in ("fits", "tight", "status"):
             raise DataError(f"no variable '{by}'{did_you_mean(by, known)}")
         self.costs = dict(costs or {})
         price = self.costs.pop("price", None)
@@ -259,6 +262,7 @@ class Case(ABC):
             digest.digest(),
             dict(self.choices.row(at)) if self.reoptimise else {},
             {name: float(column(name)[at]) for name in self.keep},
+            tight=bool(column("tight")[at]),
         )
 
     def _why(self, table: Table, part: slice, row: int) -> str:

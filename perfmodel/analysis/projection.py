@@ -11,7 +11,12 @@ import numpy as np
 from perfmodel.analysis.explain import OperationCost, operation_costs
 from perfmodel.analysis.single import one_strategy
 from perfmodel.base.units import facts_html, format_gib, format_range, format_si, format_time
-from perfmodel.kernels.variables import MEMORY_COMPONENTS, TIME_COMPONENTS, VARIABLES
+from perfmodel.kernels.variables import (
+    MEMORY_COMPONENTS,
+    TIME_COMPONENTS,
+    VARIABLES,
+    memory_verdict,
+)
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import Framework, load_framework
 from perfmodel.store.cost import add_cost, assumptions
@@ -41,7 +46,8 @@ class Projection(dict[str, Any]):
 
     def __repr__(self) -> str:
         band = format_range(self["step_time_low"], self["step_time_high"], self["step_time"])
-        fits = "" if self["fits"] else " (does not fit)"
+        verdict = memory_verdict(self)
+        fits = "" if verdict == "fits" else f" ({verdict})"
         return (
             f"{self.title}: step {format_time(self['step_time'])} ({band}), "
             f"{self['tokens_per_second_per_device']:,.0f} tokens/s/device, "

@@ -148,7 +148,7 @@ def _recalled_points(
         deployments_from_rows(model, chosen, engine=engine),
         LoadGrid(columns_from_rows([load], LOAD_FIELD_BY_NAME)),
         hardware,
-        str(attributes.get("method", "closed")),
+        str(row.get("method", attributes.get("method", "closed"))),
         routing,
         pool and hardware_from_dict(pool),
     )
@@ -273,7 +273,7 @@ def _codes(column: Column, choices: tuple[str, ...], dtype: np.dtype[Any]) -> ND
 
 
 def _served(table: Table, row: Mapping[str, Any], options: Mapping[str, Any]) -> ServingCase:
-    from perfmodel.serving.project import METHODS
+    from perfmodel.serving.methods import METHODS
     from perfmodel.store.results import rows
 
     deployments: Sequence[Mapping[str, Any]] = [row]

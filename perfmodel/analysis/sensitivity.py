@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -406,12 +407,13 @@ def _table(
         data[f"{side}_change"] = column(
             results / base.value - 1.0, "1", f"relative change of {target.name} there"
         )
-        data[f"{side}_fits"] = column(
-            np.array(of(end, lambda it: it.fits, False), np.int8),
-            "1",
-            "whether that fits in memory",
-            **flags(("false", "true")),
-        )
+        for name, told in (("fits", "fits in memory"), ("tight", "is tight in memory")):
+            data[f"{side}_{name}"] = column(
+                np.array(of(end, attrgetter(name), False), np.int8),
+                "1",
+                f"whether that {told}",
+                **flags(("false", "true")),
+            )
     coords = {
         dim: text([it.label for it in its], "number, or switch with what it is set to"),
         "path": text([it.path for it in its], "path as of --set, or field of the strategy"),

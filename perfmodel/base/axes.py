@@ -14,6 +14,8 @@ from perfmodel.base.fields import MOST, Field
 from perfmodel.base.memory import check_memory
 from perfmodel.base.strategy_fields import FIELD_BY_NAME
 
+LEAST = 1.0 / MOST
+"""No share, rate or time that a user chooses is smaller, unless it is 0."""
 FEWER_VALUES = "name fewer values per axis, or fewer axes"
 
 Fields = Mapping[str, Field]
@@ -45,8 +47,9 @@ def encode(name: str, value: Any, fields: Fields = FIELD_BY_NAME) -> int | float
     known = int | np.integer if whole else int | float | np.integer | np.floating
     if isinstance(value, bool) or not isinstance(value, known) or value != value:
         raise StrategyError(f"{name}: {value!r} is not a {'whole ' if whole else ''}number")
-    if value < spec.minimum:
-        raise StrategyError(f"{name}: {value} is below {spec.minimum}")
+    if value < spec.minimum or 0 < value < LEAST:
+        least = spec.minimum if value <= spec.minimum else f"{LEAST:g}, but not 0"
+        raise StrategyError(f"{name}: {value} is below {least}")
     if value > spec.maximum:
         most = "larger than any run; check the number"
         most = most if spec.maximum == MOST else f"above {spec.maximum}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -12,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError, did_you_mean
-from perfmodel.base.language import Evaluate, Language, Test
+from perfmodel.base.files import shortened
+from perfmodel.base.language import Evaluate, Language, Test, parsed
 
 
 class _Filter(Language):
@@ -112,17 +112,7 @@ def evaluate_mask(
         raise DataError("the filter is empty; it should be like 'tensor_parallel <= 8'")
     known = set(names)
     source, meaning = _without_dots(text.strip(), known)
-    try:
-        with warnings.catch_warnings():
-            # "3and" is an error in later Pythons, and here.
-            warnings.simplefilter("error", SyntaxWarning)
-            warnings.simplefilter("error", DeprecationWarning)
-            tree = ast.parse(source, mode="eval")
-    except SyntaxError as error:
-        where = f"at character {error.offset}" if error.offset else "at its end"
-        raise DataError(f"filter '{text}': {error.msg} {where}") from None
-    except (ValueError, RecursionError, MemoryError):
-        raise DataError(f"filter '{text[:40]}': too long, or not text") from None
+    tree = parsed(source, "filter", DataError, text)
     try:
         _restore(tree, meaning)
         if meant is not None:
@@ -130,7 +120,7 @@ def evaluate_mask(
         with np.errstate(all="ignore"):
             return _mask(_Filter(text, known, meaning, size).compiled(tree)(column), size)
     except RecursionError:  # Python 3.13 parses what cannot be walked
-        raise DataError(f"filter '{text[:40]}': too long, or not text") from None
+        raise DataError(f"filter '{shortened(text)}': too long, or not text") from None
     except (
         TypeError,
         ValueError,

@@ -208,7 +208,7 @@ def _when(file: str, entry: Any, known: Mapping[str, Field], error: Error) -> Wh
             try:
                 values[key] = known[key].convert(value)
             except ValueError:
-                wanted = known[key].expectation()
+                wanted = known[key].expectation(value)
                 raise error(f"{file}: [[when]] '{key}' must be {wanted}, not {value!r}") from None
         elif key != "source":
             hint = did_you_mean(key, (*CONDITIONS, *known))
@@ -240,7 +240,7 @@ def _stated(
             try:
                 values[dotted] = known[key].convert(value)
             except ValueError:
-                wanted, hint = known[key].expectation(), known[key].hint(value)
+                wanted, hint = known[key].expectation(value), known[key].hint(value)
                 raise error(f"{file}: '{dotted}' must be {wanted}, not {value!r}{hint}") from None
     source = document.get("source", {})
     for key in values:
@@ -345,7 +345,7 @@ def with_changes(
         try:
             values[key] = declared[key].convert(value)
         except ValueError:
-            wanted, hint = declared[key].expectation(), declared[key].hint(value)
+            wanted, hint = declared[key].expectation(value), declared[key].hint(value)
             raise error(f"{noun} field '{key}' must be {wanted}, not {value!r}{hint}") from None
     changed = replace(item, **values)
     return replace(changed, name=_name(changed, presets))

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 MOST = 2**40
 """Nothing that is counted is larger in any run."""
+LARGEST = 1e100
+"""No fact is larger: what follows from facts is finite."""
 KINDS: Mapping[type, str] = {bool: "flag", int: "count", float: "number", str: "text"}
 """Type of a fact -> its kind."""
 TYPES: Mapping[str, type] = {kind: of for of, kind in KINDS.items()}
@@ -83,6 +85,8 @@ class Field:
         Smallest of the numbers above 0.
     noun : str
         What messages call a count.
+    long_name : str
+        What it is in a dataset, where that is not the description.
     """
 
     name: str
@@ -109,6 +113,7 @@ class Field:
     shape: tuple[int, ...] = ()
     least: float = 0.0
     noun: str = "a whole number"
+    long_name: str = ""
 
     @property
     def expected(self) -> str:
@@ -152,8 +157,8 @@ class Field:
             return ""
         return "".join(did_you_mean(word, self.choices) for word in self._unknown(value)[:1])
 
-    def expectation(self) -> str:
-        """Return what a right fact looks like, for messages."""
+    def expectation(self, value: Any = None) -> str:
+        """Return what a right fact looks like, for messages on a wrong one."""
         if self.kind == "flag":
             single = "true or false"
         elif self.kind == "text":
@@ -164,12 +169,28 @@ class Field:
             limit = f"of at least {self.minimum:g}"
             if self.above:
                 limit = "above 0" + (f" (at least {self.least:g})" if self.least else "")
-            limit += f", at most {self.maximum:.10g}" if self.maximum < math.inf else ""
+            beyond = isinstance(value, int | float) and value > LARGEST
+            if self.maximum < LARGEST or (beyond and self.maximum == LARGEST):
+                limit += f", at most {self.maximum:.10g}"
             single = f"{noun} {limit}" + (f" [{self.unit}]" if self.unit else "")
         sizes = " x ".join(str(size or "any") for size in self.shape)
         shape = f" of shape {sizes}" if sizes else ""
         nested = f"a list{' of lists' * (self.depth - 1)}{shape}, each entry "
         return nested + single if self.depth else single
+
+
+def field_of(key: str, row: Mapping[str, Any]) -> Field:
+    """Return the field of a table's row (TOML): a text of any kind where it says no more."""
+    plain: dict[str, Any] = {
+        "name": key,
+        "option": key.replace("_", "-"),
+        "kind": "text",
+        "default": None,
+        "minimum": -math.inf,
+        "maximum": math.inf,
+    }
+    lists = {name: tuple(row[name]) for name in ("choices", "spellings") if name in row}
+    return Field(**{**plain, **row, **lists})
 
 
 _CELLS: Mapping[str, Callable[[str], Any]] = {
@@ -208,7 +229,7 @@ def fact_field(
     unit: str = "",
     *,
     minimum: float = 0.0,
-    maximum: float = math.inf,
+    maximum: float = LARGEST,
     positive: bool = False,
     default: Any = None,
     **more: Any,

@@ -10,14 +10,50 @@ from __future__ import annotations
 
 import ast
 import operator
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from perfmodel.base.errors import DataError, PerfModelError
+from perfmodel.base.files import shortened
 
 Evaluate = Callable[[Any], Any]
 """What names stand for -> the value of an expression."""
 Test = Callable[[Any, Any], Any]
+
+
+def parsed(
+    text: str, what: str, error: type[PerfModelError], shown: str | None = None
+) -> ast.Expression:
+    """Return the tree of an expression.
+
+    Parameters
+    ----------
+    text : str
+    what : str
+        What kind of expression it is, for errors: "filter".
+    error : type of PerfModelError
+        What to raise.
+    shown : str, optional
+        What the user wrote, where `text` is another.
+
+    Raises
+    ------
+    PerfModelError
+        The text is no expression, or too deep or long to be walked.
+    """
+    shown = text if shown is None else shown
+    try:
+        with warnings.catch_warnings():
+            # "3and" is an error in later Pythons, and here.
+            warnings.simplefilter("error", SyntaxWarning)
+            warnings.simplefilter("error", DeprecationWarning)
+            return ast.parse(text, mode="eval")
+    except SyntaxError as wrong:
+        where = f"at character {wrong.offset}" if wrong.offset else "at its end"
+        raise error(f"{what} '{shown}': {wrong.msg} {where}") from None
+    except (ValueError, RecursionError, MemoryError):
+        raise error(f"{what} '{shortened(shown)}': too long, or not text") from None
 
 
 def dotted(node: ast.AST) -> str:

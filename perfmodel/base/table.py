@@ -86,6 +86,20 @@ class Column:
             self._values = self._read({})
         return self._values
 
+    def check(self, check: Callable[[NDArray[Any]], None]) -> None:
+        """Look at the values, when they are read where they are stored."""
+        if self._values is not None:
+            check(self._values)
+        read = self._read
+
+        def checked(positions: Mapping[str, Index]) -> NDArray[Any]:
+            assert read is not None
+            values = read(positions)
+            check(values)
+            return values
+
+        self._read = checked if read else None
+
     @property
     def is_stored(self) -> bool:
         """Whether the array has not been read yet."""

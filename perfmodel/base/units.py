@@ -20,6 +20,7 @@ SIZE_UNITS = {"B": 1} | {
 """Bytes of a unit: KB, MB, … are powers of 1000 and KiB, MiB, … of 1024."""
 
 LARGEST_SIZE = 2**60  # beyond every buffer, and well inside 64-bit integers
+LOWEST_CLOCK, HIGHEST_CLOCK = 1e6, 1e11  # [Hz]; a number below is rather in MHz or GHz
 _SIZE = re.compile(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)\s*")
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _TIME_STEPS = ((1.0, "s", 1.0), (1e-3, "ms", 1e3), (1e-6, "µs", 1e6))
@@ -110,6 +111,26 @@ def parse_size(text: str) -> int:
     if size != round(size):
         raise DataError(f"'{text}' is {size:g} B, not a whole number of bytes")
     return round(size)
+
+
+def parse_clock(text: str) -> float:
+    """Read a clock in hertz: ``1.2GHz``, ``1200 MHz``, ``1.2e9``.
+
+    Raises
+    ------
+    DataError
+        No number, an unknown unit, or a clock beyond `LOWEST_CLOCK` and `HIGHEST_CLOCK`.
+    """
+    found = _SIZE.fullmatch(text)
+    factors = {"": 1.0, "hz": 1.0, "khz": 1e3, "mhz": 1e6, "ghz": 1e9}
+    unit = (found.group(2) or "").lower() if found else "?"
+    try:
+        clock = round(float(found.group(1)) * factors[unit], 3) if found else math.nan
+    except (ValueError, KeyError):
+        clock = math.nan
+    if not LOWEST_CLOCK <= clock <= HIGHEST_CLOCK:
+        raise DataError(f"'{text}' should be a clock from 1MHz to 100GHz, as in 1.2GHz")
+    return clock
 
 
 def format_size(size: float) -> str:

@@ -304,7 +304,7 @@ def attention_facts(name: str) -> Mapping[str, float]:
     return {key: value for key, value in stated.items() if value is not None}
 
 
-def collective_library(name: str = "nccl") -> CollectiveLibrary:
-    """Return what a library of collectives carries."""
-    found: CollectiveLibrary = library_facts("collective")[name]
+def collective_library() -> CollectiveLibrary:
+    """Return what the library of collectives carries."""
+    found: CollectiveLibrary = library_facts("collective")["nccl"]
     return found

@@ -385,7 +385,7 @@ def format_served(pools: Sequence[Workers], header: Sequence[str] = ()) -> str:
     return "".join(parts)
 
 
-def parse_served(text: str, path: str, engine: str = "") -> Workers:
+def parse_served(text: str, path: str) -> Workers:
     """Return the workers that a command or a script starts.
 
     Parameters
@@ -393,15 +393,13 @@ def parse_served(text: str, path: str, engine: str = "") -> Workers:
     text : str
     path : str
         What errors call the file.
-    engine : str
-        One of `SERVERS`; empty: told from the text.
 
     Raises
     ------
     FormatError
         No engine is started there, or an option has a wrong value.
     """
-    found = SPELLINGS.get(engine, engine) or recognise_engine(text)
+    found = recognise_engine(text)
     if not found:
         starts = ", ".join(f"'{server.table.start}'" for server in SERVERS.values())
         raise FormatError(f"{path}: no command that starts a server; one of {starts} is needed")

@@ -168,7 +168,8 @@ def not_held(name: str, launch: Launch) -> list[str]:
     remarks = []
     if read.devices != launch.devices:
         remarks.append(f"the file does not say the devices: --devices {launch.devices} does")
-        _, read = parse_launch(format_launch(name, launch), "the file", name, launch.devices)
+        stated = {"devices": launch.devices}
+        _, read = parse_launch(format_launch(name, launch), "the file", name, stated)
     if read.model is None and launch.model is not None:
         remarks.append(f"the file does not say the model: --model {launch.model.name} does")
     model = launch.model
@@ -207,9 +208,7 @@ def keys_of(name: str, launch: Launch) -> dict[str, Any]:
     return keys
 
 
-def parse_launch(
-    text: str, path: str, name: str = "", devices: int = 0, typed: Keys = NOTHING
-) -> tuple[str, Launch]:
+def parse_launch(text: str, path: str, name: str = "", typed: Keys = NOTHING) -> tuple[str, Launch]:
     """Return the software that a text is for, and the launch that it describes.
 
     Parameters
@@ -219,8 +218,6 @@ def parse_launch(
         What errors call the file.
     name : str
         Software; empty: told from the text.
-    devices : int
-        Devices of the run, whatever the file says; 0: those of the file.
     typed : mapping
         ``devices``, and fields of the strategy, that count in place of what the file says.
 
@@ -234,8 +231,6 @@ def parse_launch(
         titles = ", ".join(software_title(item) for item in (*MODULES, *READERS))
         raise FormatError(f"{path}: no launch file; arguments or a file of {titles} is needed")
     module = software_module(found)
-    if devices:
-        typed = {"devices": devices, **typed}
     launch: Launch = module.parse_launch(text, path, typed)
     said = noted(text).get("framework", "")
     if said in FRAMEWORKS and (said in module.PROGRAM.presets or software_of(said) == found):
@@ -257,12 +252,9 @@ def recognise(text: str) -> str:
     return ""
 
 
-def read_launch(
-    path: str | os.PathLike[str], name: str = "", typed: Keys = NOTHING
-) -> tuple[str, Launch]:
+def read_launch(path: str | os.PathLike[str], typed: Keys = NOTHING) -> tuple[str, Launch]:
     """Read a launch file: see `parse_launch`."""
-    text = read_text(path, "a launch file", LARGEST)
-    return parse_launch(text, str(path), name, typed=typed)
+    return parse_launch(read_text(path, "a launch file", LARGEST), str(path), typed=typed)
 
 
 def chosen_by(pick: int, source: str, by: str, where: str | None) -> str:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = "1.0"
 # Columns that a projection adds, known only after it.
 OUTCOME_COLUMNS = ("assumed",)
+LEAST_SET = 5
+"""Smallest number of strategies of which the order is scored."""
 TRIED = 16
 """Rows that tell what work there is, and which kernels it needs."""
 
@@ -117,17 +119,12 @@ class Comparison:
                 counts[reason] = counts.get(reason, 0) + 1
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
-    def rank_correlation(self, least: int = 5) -> dict[str, dict[str, Any]]:
+    def rank_correlation(self) -> dict[str, dict[str, Any]]:
         """Return how well projections order runs that differ in their strategy only.
 
         A set holds the runs of one model, sequence length and precision on one system.
         Runs with the same projection are the same strategy, measured more than once (by
         several releases, say); their mean counts.
-
-        Parameters
-        ----------
-        least : int
-            Smallest number of strategies that makes a set.
 
         Returns
         -------
@@ -148,7 +145,7 @@ class Comparison:
         found = {}
         for label, runs in sorted(sets.items()):
             means = np.array([np.mean(times) for times in runs.values()])
-            if len(runs) >= least and np.ptp(means):
+            if len(runs) >= LEAST_SET and np.ptp(means):
                 value = _spearman(means, np.array(list(runs)))
                 found[label] = {"count": len(runs), "spearman": value}
         return found

@@ -222,7 +222,7 @@ def _posterior(slopes: Floats, off: Floats, stiffness: float) -> tuple[Floats, F
     return spread, np.clip(np.diag(inverse @ information), 0.0, 1.0)
 
 
-def folds(groups: Sequence[Hashable], count: int, seed: int = 0) -> NDArray[np.int64]:
+def folds(groups: Sequence[Hashable], count: int) -> NDArray[np.int64]:
     """Share rows out to folds so that rows of one group stand in one fold.
 
     Parameters
@@ -231,7 +231,6 @@ def folds(groups: Sequence[Hashable], count: int, seed: int = 0) -> NDArray[np.i
         What near-identical rows have in common.
     count : int
         Folds; fewer where there are fewer groups.
-    seed : int
 
     Returns
     -------
@@ -241,7 +240,7 @@ def folds(groups: Sequence[Hashable], count: int, seed: int = 0) -> NDArray[np.i
     members: dict[Hashable, list[int]] = {}
     for i, group in enumerate(groups):
         members.setdefault(group, []).append(i)
-    order = np.random.default_rng(seed).permutation(len(members))
+    order = np.random.default_rng(0).permutation(len(members))
     filled = [0] * min(count, len(members))
     fold = np.zeros(len(groups), np.int64)
     listed = list(members.values())

@@ -513,12 +513,12 @@ def _alike(kind: KernelKind, row: MeasuredRow) -> Hashable:
     return (kind.name, cells or row.line)
 
 
-def sample(problem: Problem, limit: int, seed: int = 0) -> NDArray[np.bool_]:
+def sample(problem: Problem, limit: int) -> NDArray[np.bool_]:
     """Choose at most `limit` rows, of every regime an equal share where it has as many."""
     counts = {name: int((problem.regimes == name).sum()) for name in np.unique(problem.regimes)}
     if sum(counts.values()) <= limit:
         return np.ones(len(problem), bool)
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     chosen = np.zeros(len(problem), bool)
     left = limit
     for position, (name, count) in enumerate(sorted(counts.items(), key=lambda item: item[1])):

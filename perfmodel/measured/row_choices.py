@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.base.pipelines import SCHEDULE_FACTS
-from perfmodel.measured.rows import MeasuredRow, Skip, words
+from perfmodel.measured.rows import MeasuredRow, Skip, meaning, words
 from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import Framework
 
@@ -67,7 +67,9 @@ def schedule_of(row: MeasuredRow) -> str:
     Skip
         There is no such schedule.
     """
-    written = row.lower("pp_schedule")
+    written = row.lower("pp_schedule") or meaning(
+        words("training")["software_schedules"], row.lower("framework")
+    )
     if written in USUAL_SCHEDULES:
         return ""
     spelled = words("training")["schedules"]

@@ -56,6 +56,7 @@ class ConfigKeys:
         self._defaults = defaults or {}
         self._spellings = spellings or {}
         self._read: set[str] = set()
+        self._checked: set[str] = set()
         self._per_layer: set[str] = set()
         self.taken: dict[str, Any] = {}
         """Defaults that stood in for absent keys."""
@@ -81,7 +82,9 @@ class ConfigKeys:
         for key in names:
             found = _inside(self._stated, key)
             if found is not None:
-                self._check(name, key, found)
+                if name not in self._checked:  # long lists are asked for in every layer
+                    self._check(name, key, found)
+                    self._checked.add(name)
                 return found
             null |= key in self._stated
         if null:

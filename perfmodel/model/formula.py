@@ -6,6 +6,9 @@ called. Names are the keys of a ``config.json`` and what the page derives from t
 
 ``a or b`` is ``b`` where ``a`` is absent; also where it is false, unless ``b`` is a constant:
 ``qkv_bias or True`` is what the file states, and true where it states nothing. A stated 0 stays.
+
+Pages come from anybody, so formulas have a budget: of characters and depth, of digits and entries
+of every value, and of operations in one reading of a model, which end in about a second.
 """
 
 from __future__ import annotations
@@ -18,7 +21,14 @@ from functools import cache
 from typing import Any, Protocol
 
 from perfmodel.base.errors import ModelError
-from perfmodel.base.language import Evaluate, Language, dotted
+from perfmodel.base.files import shortened
+from perfmodel.base.language import Evaluate, Language, dotted, parsed
+
+MOST_CHARACTERS = 2_000  # the longest formula in families/ has 190
+MOST_DEPTH = 50  # 9
+MOST_BITS = 256  # of a whole number
+MOST_ENTRIES = 100_000  # of a list, with those of lists inside, or characters of a text
+MOST_OPERATIONS = 4_000_000  # 10,000 layers of the largest page take 750,000
 
 
 class Names(Protocol):
@@ -32,6 +42,9 @@ class Names(Protocol):
 
     def per_layer(self, name: str, found: Any, index: int) -> Any:
         """Return the entry of layer `index` in what a name stands for."""
+
+    def spend(self, operations: int) -> None:
+        """Count operations; raises `ModelError` where they are too many."""
 
 
 class Absent(ModelError):
@@ -79,6 +92,20 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 @cache
+def _tree(text: str) -> ast.Expression:
+    """Return the tree of a formula that is short and shallow enough to be walked."""
+    if len(text) > MOST_CHARACTERS:
+        raise ModelError(f"formula {shortened(text)!r}: more than {MOST_CHARACTERS:,} characters")
+    tree = parsed(text.strip(), "formula", ModelError)
+    level: list[ast.AST] = [tree]
+    for _ in range(MOST_DEPTH):
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+    if level:
+        raise ModelError(f"formula {shortened(text)!r}: nested more than {MOST_DEPTH} deep")
+    return tree
+
+
+@cache
 def compile_formula(text: str) -> Evaluate:
     """Return the formula as a function of its names.
 
@@ -87,28 +114,29 @@ def compile_formula(text: str) -> Evaluate:
     ModelError
         The text is no formula.
     """
-    try:
-        tree = ast.parse(text.strip(), mode="eval")
-    except (SyntaxError, ValueError) as error:
-        raise ModelError(f"formula {text!r}: {error}") from None
-    return _Formula(text).compiled(tree)
+    tree = _tree(text)
+    value, operations = _Formula(text).compiled(tree), sum(1 for _ in ast.walk(tree))
+
+    def evaluate(names: Names) -> Any:
+        names.spend(operations)
+        return value(names)
+
+    return evaluate
 
 
 @cache
 def names_of(text: str) -> tuple[str, ...]:
     """Return the names that a formula mentions, in their order."""
-    tree = ast.parse(text.strip(), mode="eval")
-    found = [name for node in ast.walk(tree) if (name := dotted(node))]
+    found = [name for node in ast.walk(_tree(text)) if (name := dotted(node))]
     return tuple(dict.fromkeys(name for name in found if name not in FUNCTIONS))
 
 
 @cache
 def per_layer_names_of(text: str) -> tuple[str, ...]:
     """Return the names of which a formula takes the entry of a layer: ``key[i]``."""
-    tree = ast.parse(text.strip(), mode="eval")
     return tuple(
         name
-        for node in ast.walk(tree)
+        for node in ast.walk(_tree(text))
         if isinstance(node, ast.Subscript)
         and _is_layer(node.slice)
         and (name := dotted(node.value))
@@ -143,12 +171,18 @@ class _Formula(Language):
                 name = dotted(argument)
                 return lambda names: names.stated(name)
             case ast.Call(ast.Name(function), arguments, []) if function in FUNCTIONS:
-                call, parts = FUNCTIONS[function], [self.compiled(it) for it in arguments]
-                return lambda names: call(*(value(names) for value in parts))
+                return _called(function, [self.compiled(it) for it in arguments])
+            case ast.Constant(value):
+                _bounded(value)
+            case ast.List() | ast.Tuple():
+                listed = inner(node)
+                return lambda names: _bounded(listed(names))
         return inner(node)
 
     def refused(self, node: ast.AST) -> ModelError:
-        return ModelError(f"formula {self.text!r}: {ast.unparse(node)!r} is not understood")
+        return ModelError(
+            f"formula {shortened(self.text)!r}: {ast.unparse(node)!r} is not understood"
+        )
 
     def calculated(self, node: ast.BinOp, left: Evaluate, right: Evaluate) -> Evaluate:
         """Return arithmetic; ``a // b`` of whole numbers must come out even."""
@@ -161,7 +195,8 @@ class _Formula(Language):
                 first, second = (name or str(x) for name, x in zip(shown, (a, b), strict=True))
                 text = f"key {first!r}: {a} should be a multiple of {second!r}, which is {b}"
                 raise ModelError(text)
-            return apply(a, b)
+            _check_size(node.op, a, b)
+            return _bounded(apply(a, b))
 
         return evaluate
 
@@ -181,6 +216,63 @@ class _Formula(Language):
             return parts[-1](names)
 
         return evaluate
+
+
+def _called(function: str, parts: Sequence[Evaluate]) -> Evaluate:
+    """Return a call; what it goes through is spent before."""
+    call = FUNCTIONS[function]
+
+    def evaluate(names: Names) -> Any:
+        arguments = [value(names) for value in parts]
+        names.spend(sum(map(_entries, arguments)))
+        if function == "sum_of_primes" and len(arguments) == 3:
+            start, skipped, count = arguments
+            names.spend((abs(skipped) + abs(count)) * math.isqrt(abs(start)))
+        return _bounded(call(*arguments))
+
+    return evaluate
+
+
+def _entries(value: Any) -> int:
+    """Return how many values a value holds, those of lists inside included."""
+    if isinstance(value, list):
+        return 1 + sum(map(_entries, value))
+    return len(value) if isinstance(value, str) else 1
+
+
+def _check_size(operation: ast.operator, a: Any, b: Any) -> None:
+    """Refuse arithmetic whose result would be too large to be made at all."""
+    match operation:
+        case ast.Pow() if isinstance(a, int) and isinstance(b, int):
+            size, most = b * abs(a).bit_length() * (abs(a) > 1), MOST_BITS
+        case ast.Mult() if isinstance(a, list | str) or isinstance(b, list | str):
+            size, most = 1, MOST_ENTRIES
+            for side in (a, b):
+                size *= side if isinstance(side, int) else _entries(side)
+        case ast.Mod() if isinstance(a, str):
+            raise TypeError("a text has no remainder")
+        case _:
+            return
+    if size > 2 * most:
+        raise OverflowError("a value is too large")
+
+
+def _bounded(value: Any) -> Any:
+    """Return a value that is small enough to go on with."""
+    match value:
+        case int():
+            large = value.bit_length() > MOST_BITS
+        case float():
+            large = not math.isfinite(value)
+        case str() | list():
+            large = _entries(value) > MOST_ENTRIES
+        case None:
+            large = False
+        case _:
+            raise TypeError(f"{type(value).__name__} is no value of a formula")
+    if large:
+        raise OverflowError("a value is too large")
+    return value
 
 
 def _is_given(names: Names, name: str) -> bool:

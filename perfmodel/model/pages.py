@@ -10,23 +10,51 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import MISSING, Field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from perfmodel.base.errors import ModelError
-from perfmodel.base.files import read_toml
+from perfmodel.base.errors import ModelError, did_you_mean
+from perfmodel.base.files import read_toml, shortened
 from perfmodel.base.units import format_si
 from perfmodel.model.attention import AttentionSpec, CompressionSpec, IndexerSpec
 from perfmodel.model.config_keys import ConfigKeys
-from perfmodel.model.formula import Absent, compile_formula, names_of, per_layer_names_of
+from perfmodel.model.formula import (
+    MOST_OPERATIONS,
+    Absent,
+    compile_formula,
+    names_of,
+    per_layer_names_of,
+)
 from perfmodel.model.layers import LayerSpec, Mixer, MlpSpec
 from perfmodel.model.pieces import LAYER_LIMIT, SIZE_LIMIT, Piece, Pieces, check_choice, check_size
 from perfmodel.model.recurrence import RecurrenceSpec, ShortConvolutionSpec
 from perfmodel.model.spec import ModelSpec, TowerSpec
 
 Page = Mapping[str, Any]
+ENTRY = int | float | str | list
+PIECES: list[Any] = [{"*": ENTRY}]
+LAYER = {"mixers": str | list, "mlps": str | list}
+PART = {"like": str, "part": str, "kind": str, "indexer": {}, "compression": {}}
+SHAPE: dict[str, Any] = {
+    "like": str,
+    "ignore": [str],
+    "names": {"*": [str]},
+    "defaults": dict,
+    "let": {},
+    "refuse": {"*": str},
+    "model": {},
+    "layer": LAYER,
+    "mixer": {"*": PART},
+    "mlp": {"*": PART},
+    "mtp": LAYER,
+    "tower": {"*": {"layer": LAYER}},
+}
+"""What stands in a page: tables with their entries (``*`` is any other), lists, plain values.
+
+``extra`` is a list of pieces wherever it stands.
+"""
 FAMILIES = Path(__file__).parent / "families"
 
 
@@ -34,13 +62,17 @@ FAMILIES = Path(__file__).parent / "families"
 def page(model_type: str) -> Page | None:
     """Return the page of a family with what it takes over from others; None if there is none."""
     file = FAMILIES / f"{model_type}.toml"
-    if not re.fullmatch(r"[\w-]+", model_type) or not file.is_file():
+    if not re.fullmatch(r"[\w-]{1,99}", model_type) or not file.is_file():
         return None
     return resolved(read_toml(file, ModelError), model_type)
 
 
 def resolved(own: Page, name: str) -> Page:
     """Return a page merged into the one that it is ``like``."""
+    for key, value in own.items():
+        if key not in SHAPE:
+            raise ModelError(f"page {name!r}: no entry {key!r}{did_you_mean(key, SHAPE)}")
+        _check_shape(value, SHAPE[key], f"page {name!r}: {key}")
     like = own.get("like")
     if like is None:
         return own
@@ -48,6 +80,29 @@ def resolved(own: Page, name: str) -> Page:
     if base is None:
         raise ModelError(f"page {name!r}: like {like!r}, which has no page")
     return merged(base, own)
+
+
+def _check_shape(value: Any, shape: Any, where: str) -> None:
+    """Refuse an entry of a page that is of another kind than the page's readers take."""
+    kind = type(shape) if isinstance(shape, dict | list) else shape
+    if not isinstance(value, kind):
+        wanted = {dict: "a table", list: "a list", str: "a text"}.get(kind, "a number or text")
+        raise ModelError(f"{where}: {shortened(value)!r} should be {wanted}")
+    if isinstance(value, list):
+        for item in value:
+            _check_shape(item, shape[0] if isinstance(shape, list) else ENTRY, where)
+    elif isinstance(value, dict) and isinstance(shape, dict):
+        for key, item in value.items():
+            other = PIECES if key == "extra" else shape.get("*", ENTRY)
+            _check_shape(item, shape.get(key, other), f"{where}.{key}")
+
+
+def _needed(table: Page, *keys: str) -> tuple[Any, ...]:
+    """Return entries without which a page makes no model."""
+    missing = [key for key in keys if key not in table]
+    if missing:
+        raise ModelError(f"page: {', '.join(missing)} should be stated (docs/models.md)")
+    return tuple(table[key] for key in keys)
 
 
 def page_names() -> tuple[str, ...]:
@@ -116,6 +171,8 @@ class PageNames:
         """Number of the present layer, ``i`` of the formulas."""
         self.layers = 0
         """How many there are."""
+        self._left = MOST_OPERATIONS
+        self._open: list[str] = []
         self._keys = keys
         self._known: dict[tuple[str, int], Any] = {}
         self._moves: dict[str, bool] = {}
@@ -134,7 +191,14 @@ class PageNames:
         if name in self.let:
             slot = (name, self.layer if self._moving(name) else -1)
             if slot not in self._known:
-                self._known[slot] = self.evaluate(self.let[name])
+                if name in self._open:
+                    chain = " -> ".join([*self._open[self._open.index(name) :], name])
+                    raise ModelError(f"page: let.{name} needs itself: {shortened(chain)}")
+                self._open.append(name)
+                try:
+                    self._known[slot] = self.evaluate(self.let[name])
+                finally:
+                    self._open.pop()
             return self._known[slot]
         return self._keys.value(name)
 
@@ -154,10 +218,19 @@ class PageNames:
             )
         return found[index]
 
+    def spend(self, operations: int) -> None:
+        """Count operations of formulas, which have a budget for the whole model."""
+        self._left -= operations
+        if self._left < 0:
+            raise ModelError(
+                f"page: its formulas take more than {MOST_OPERATIONS:,} operations for this model"
+            )
+
     def _moving(self, name: str) -> bool:
         """Whether what a name stands for differs from layer to layer."""
         if name not in self._moves:
             stands_for = self.let.get(name)
+            self._moves[name] = False  # while it is asked, in a circle
             self._moves[name] = name == "i" or (is_formula(stands_for) and self.moves(stands_for))
         return self._moves[name]
 
@@ -178,7 +251,10 @@ class PageNames:
             return compile_formula(value[1:])(self)
         except (TypeError, ValueError, ArithmeticError) as error:
             names = ", ".join(repr(name) for name in names_of(value[1:]))
-            raise ModelError(f"keys {names}: do not fit together ({error})") from None
+            where = f"keys {names}" if names else f"formula {shortened(value[1:])!r}"
+            raise ModelError(f"{where}: do not fit together ({error})") from None
+        except RecursionError:
+            raise ModelError("page: names stand for names for names, too many of them") from None
 
 
 PARTS = {
@@ -235,10 +311,12 @@ class _Builder:
 
     def model(self, family: str, name: str, source: str) -> ModelSpec:
         """Build the whole model."""
-        stated = dict(self._page["model"])
-        count = self._size(stated.pop("layers"), "layers", LAYER_LIMIT)
+        stated = dict(_needed(self._page, "model", "layer")[0])
+        depth, width = _needed(stated, "layers", "hidden_size")
+        del stated["layers"]
+        count = self._size(depth, "layers", LAYER_LIMIT)
         self._names.start(count)
-        hidden = self._size(stated["hidden_size"], "hidden_size", SIZE_LIMIT)
+        hidden = self._size(width, "hidden_size", SIZE_LIMIT)
         layers = tuple(self._layer_spec(i) for i in range(count))
         values: dict[str, Any] = {
             key: self._evaluate(value) for key, value in stated.items() if key != "extra"
@@ -272,9 +350,10 @@ class _Builder:
         values = self._values(own)
         # What is known belongs to the layers of the decoder.
         self._known = {}
-        count = self._size(table["layers"], "layers", LAYER_LIMIT)
+        depth, layer = _needed(table, "layers", "layer")
+        count = self._size(depth, "layers", LAYER_LIMIT)
         self._names.start(count)
-        layers = tuple(self._layer_spec(i, table["layer"]) for i in range(count))
+        layers = tuple(self._layer_spec(i, layer) for i in range(count))
         found: TowerSpec = self._translated(
             TowerSpec, own, {"name": name, "layers": layers, **values}
         )
@@ -282,8 +361,7 @@ class _Builder:
 
     def _size(self, value: Any, key: str, limit: int) -> int:
         found = self._evaluate(value)
-        names = names_of(value[1:]) if is_formula(value) else (key,)
-        check_size(names[0], found, limit=limit)
+        check_size(_first_name(value, key), found, limit=limit)
         return int(found)
 
     def _mtp(self, layers: int) -> tuple[LayerSpec, ...]:
@@ -293,8 +371,9 @@ class _Builder:
             modules = self._evaluate(table.get("modules", 0))
         except Absent:
             return ()
-        key = names_of(table["modules"][1:])[0] if is_formula(table.get("modules")) else "modules"
-        check_size(key, modules, minimum=0, limit=LAYER_LIMIT)
+        check_size(
+            _first_name(table.get("modules"), "modules"), modules, minimum=0, limit=LAYER_LIMIT
+        )
         if not modules:
             return ()
         own = {key: value for key, value in table.items() if key != "modules"}
@@ -304,15 +383,17 @@ class _Builder:
         """Build one layer; `own` overrides entries of the page's ``[layer]``."""
         self._names.layer = index
         table = {**self._page["layer"], **(own or {})}
-        mixers = tuple(self._part("mixer", name) for name in self._listed(table["mixers"]))
-        mlps = tuple(self._part("mlp", name) for name in self._listed(table["mlps"]))
+        _needed(table, "mixers", "mlps")
+        mixers = tuple(self._part("mixer", name) for name in self._listed(table, "mixers"))
+        mlps = tuple(self._part("mlp", name) for name in self._listed(table, "mlps"))
         others = {
             key: self._evaluate(value)
             for key, value in table.items()
             if key not in ("mixers", "mlps", "extra")
         }
         extra = self._pieces(table.get("extra", ()))
-        slot = ("layer", tuple(map(id, (*mixers, *mlps))), len(mixers), *others.values(), extra)
+        shown = map(repr, others.values())  # lists, in a page that is wrong, are no keys
+        slot = ("layer", tuple(map(id, (*mixers, *mlps))), len(mixers), *shown, extra)
         if slot not in self._known:
             self._known[slot] = self._translated(
                 LayerSpec, table, {"mixers": mixers, "mlps": mlps, **others, "extra": extra}
@@ -320,12 +401,14 @@ class _Builder:
         found: LayerSpec = self._known[slot]
         return found
 
-    def _listed(self, value: Any) -> tuple[str, ...]:
+    def _listed(self, table: Page, key: str) -> tuple[str, ...]:
         """Return names of tables: none, one, or a list."""
-        found = self._evaluate(value)
-        if not found:
-            return ()
-        return (found,) if isinstance(found, str) else tuple(found)
+        found = self._evaluate(table[key])
+        names = found if isinstance(found, list) else [found] if found else []
+        for name in names:
+            if not isinstance(name, str):
+                raise ModelError(f"page: {key}: {shortened(name)!r} should be the name of a table")
+        return tuple(names)
 
     def _part(self, room: str, name: str) -> Any:
         """Build a mixer or an MLP of the present layer; equal ones are one object."""
@@ -357,14 +440,16 @@ class _Builder:
         return merged(self._table(room, table["like"]), own)
 
     def _mixer(self, table: Page) -> Mixer:
-        kind = PARTS[table.get("part", "attention")]
-        values = self._values(table)
+        part = table.get("part", "attention")
+        check_choice("part", part, PARTS)
+        kind, values = PARTS[part], self._values(table)
         for key, spec in (("indexer", IndexerSpec), ("compression", CompressionSpec)):
             if key in values:
                 values[key] = self._nested(spec, values[key])
         if kind is AttentionSpec:
             # A window of 0 is no window, whatever the page calls the kind.
             window = values.get("window", 0)
+            _needed(values, "kind")
             if not window and values["kind"] in ("sliding", "chunked"):
                 values["kind"] = "full"
             if window and values["kind"] == "full":
@@ -381,7 +466,7 @@ class _Builder:
     def _mlp(self, table: Page) -> MlpSpec:
         values = self._values(table)
         if "activation" in values:
-            key = next(iter(names_of(str(table["activation"])[1:])), "activation")
+            key = _first_name(table["activation"], "activation")
             check_choice(key, values["activation"], HUGGING_FACE_ACTIVATIONS)
             values["activation"] = HUGGING_FACE_ACTIVATIONS[values["activation"]]
         found: MlpSpec = self._translated(MlpSpec, table, values)
@@ -409,24 +494,35 @@ class _Builder:
         unknown = set(values) - {field.name for field in fields(kind)}
         if unknown:
             raise ModelError(f"page: {kind.__name__} has no field {', '.join(sorted(unknown))!r}")
+        _needed(values, *(field.name for field in fields(kind) if _is_required(field)))
         try:
             return kind(**values)
         except ModelError as error:
             raise ModelError(_in_keys_of_the_file(str(error), table, self._names.let)) from None
 
 
+def _is_required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def _first_name(value: Any, otherwise: str) -> str:
+    """Return the name that a formula begins with, for errors."""
+    return next(iter(names_of(value[1:])), otherwise) if is_formula(value) else otherwise
+
+
 def _in_keys_of_the_file(message: str, table: Page, let: Page) -> str:
     """Replace quoted names of fields by the keys that their formulas begin with."""
 
     def key(match: re.Match[str]) -> str:
-        value = table.get(match[1])
+        value, seen = table.get(match[1]), set[str]()
         while is_formula(value):
-            names = names_of(str(value)[1:])
-            if not names:
+            name = _first_name(value, "")
+            if name not in let:
+                return f"'{name}'" if name else match[0]
+            if name in seen:
                 break
-            if names[0] not in let:
-                return f"'{names[0]}'"
-            value = let[names[0]]
+            seen.add(name)
+            value = let[name]
         return match[0]
 
     return re.sub(r"'(\w+)'", key, message)

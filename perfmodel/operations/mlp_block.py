@@ -112,9 +112,7 @@ def _busiest(routing: str, experts: int, choices: int, ranks: int) -> float:
     return float(np.mean(most))
 
 
-def add_activation(
-    ops: OperationList, mlp: MlpSpec, name: str, elements: Size, launches: float = 1.0
-) -> None:
+def add_activation(ops: OperationList, mlp: MlpSpec, name: str, elements: Size) -> None:
     """Add the activation between the products; `elements` counts its outputs.
 
     A fused gated activation reads two halves and writes one (6 bytes an element),
@@ -129,7 +127,7 @@ def add_activation(
     backward = traffic(elementwise(f"{kind}_backward", 1.0))
     if not fused and mlp.gated:
         forward, backward = (6.0, 4.0), (16.0, 10.0)
-    passes = launches if fused else launches * inputs
+    passes = 1.0 if fused else float(inputs)
     module = "moe_act" if name.startswith("mlp.experts") else "activation"
     ops.stream(name, elements, forward, backward, flops=8.0, launches=passes, module=module)
 

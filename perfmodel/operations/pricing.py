@@ -351,7 +351,30 @@ def price_on_rows(
         width = relative_width(widths, item.operation, item.flops / calls)
         item.half_width[:] = width * item.time
     of = iter(ordered)
-    return [_expose(rows, [next(of) for _ in part], keys) for part in parts]
+    found = [[next(of) for _ in part] for part in parts]
+    if framework.reserves_exchange_units:
+        for part in found:
+            _leave_units(rows, part, len(keys))
+    return [_expose(rows, part, keys, framework) for part in found]
+
+
+def _leave_units(rows: Rows, priced: Sequence[Priced], size: int) -> None:
+    """Slow matrix kernels down where they leave the units of exchanges beside them free.
+
+    Persistent kernels are launched on the units that are left, and keep to these as long as they
+    run, whether or not tokens are on their way.
+    """
+    left = np.ones((len(rows), size))
+    units = np.array([[float(hardware.device.compute_units)] for hardware in rows])
+    for item in priced:
+        asked = item.operation
+        if isinstance(asked, TokenExchange) and asked.hidden_by:
+            some = column_of(asked.members, size) > 1.0
+            left = np.minimum(left, np.where(some, 1.0 - asked.units / units, 1.0))
+    for item in priced:
+        if isinstance(item.operation, Gemm | Attention):
+            item.time[:] /= left
+            item.exposed[:] /= left
 
 
 def _gemm_formats(operations: Sequence[Gemm], keys: LayerKeys) -> NDArray[np.int64]:
@@ -496,7 +519,9 @@ def _price_exchanges(
     return unstack(operations, size, time, np.zeros(time.shape), traffic, bound, ("network",))
 
 
-def _expose(rows: Rows, priced: list[Priced], keys: LayerKeys) -> list[Priced]:
+def _expose(
+    rows: Rows, priced: list[Priced], keys: LayerKeys, framework: Framework
+) -> list[Priced]:
     """Hide each communication behind the operations that run beside it.
 
     The exposed part is what outlasts them, or the piece that nothing can hide, plus
@@ -525,6 +550,8 @@ def _expose(rows: Rows, priced: list[Priced], keys: LayerKeys) -> list[Priced]:
             np.maximum(column_of(operation.members, size), 1.0).astype(np.int64),
             np.maximum(column_of(operation.stride, size), 1.0).astype(np.int64),
         )
+        if framework.reserves_exchange_units and isinstance(operation, TokenExchange):
+            tax = np.zeros_like(tax)  # its units are paid for already
         tail = column_of(operation.tail, size)
         slow = _exposed(item.time + item.half_width, available, tail, tax)
         fast = _exposed(np.maximum(item.time - item.half_width, 0.0), available, tail, tax)

@@ -99,7 +99,7 @@ class Population:
         fits = self.choices.get("fits")
         if fits is None:
             return np.arange(self.count)
-        return np.flatnonzero(fits.codes == fits.labels.index("yes"))
+        return np.flatnonzero(fits.codes != fits.labels.index("no"))
 
     def take(self, rows: NDArray[np.intp]) -> Population:
         """Return the population of some of the rows."""

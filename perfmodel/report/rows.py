@@ -46,7 +46,8 @@ OF_ALL = {
     "hardware": Field("hardware", "hardware", "choice", "", "hardware profile"),
     "engine": Field("engine", "engine", "choice", "", "serving engine"),
 }
-FIXED = {"fits", "status", "memory_capacity", TRUST, "kernel_class", "strategy", "deployment"}
+FIXED = {"fits", "tight", "status", "memory_capacity", TRUST}
+FIXED |= {"kernel_class", "strategy", "deployment"}
 FIXED |= {"load", "mapping_number"}
 IMPLIED = {TRAINING.name: {"data_parallel"}, SERVING.name: {"devices"}}
 """Fields that follow from the others in a command."""
@@ -68,6 +69,8 @@ def population_of(table: Table, where: str | None = None) -> Population:
         A malformed filter, or a damaged file.
     """
     about = subject.subject_of(table)
+    if about.verb not in KINDS:
+        raise DataError(f"a report has no page for results of 'perfmodel {about.verb}'")
     kind = KINDS[about.verb]
     shape = results.shape_of(table)
     flat = results.select(table, where, fitting=False)
@@ -96,9 +99,11 @@ def population_of(table: Table, where: str | None = None) -> Population:
         if name not in found.choices and value is not None and np.ndim(value) == 0:
             numbers = np.full(flat.size, value)
             found.choices[name] = _choices(Column((), value), numbers, OF_ALL.get(name), name)
-    fits = gathered(table["fits"]).astype(np.intp)
-    about_fit = "memory is within the capacity of the device"
-    found.choices["fits"] = Choices(["no", "yes"], fits, None, "fits", about_fit)
+    fits = 2 * gathered(table["fits"]).astype(np.intp)
+    if "tight" in table:
+        fits -= gathered(table["tight"])
+    about_fit = "memory is within the capacity; tight: by less than the measured error"
+    found.choices["fits"] = Choices(["no", "tight", "yes"], fits, None, "fits", about_fit)
     _add_shares(found)
     _add_wholes(found)
     if "memory_capacity" in table and "memory_total" in found.figures:

@@ -237,9 +237,16 @@ def _fitting(grid: DeploymentGrid, profiles: Sequence[Hardware]) -> DeploymentGr
 
     if not profiles or not len(grid):
         return grid
-    layouts, layout, _ = grid.layouts()
-    held = [deployment_memory(grid, layouts, layout, profile).fits for profile in profiles]
-    fits = np.any(held, axis=0)
+    # What has more stages than layers is impossible, and would have memory of each.
+    stages = np.maximum(grid["pipeline_parallel"], grid["prefill_pipeline_parallel"])
+    staged = stages <= grid.model.num_layers
+    some = grid.take(staged)
+    if not len(some):
+        return grid
+    layouts, layout, _ = some.layouts()
+    held = [deployment_memory(some, layouts, layout, profile).fits for profile in profiles]
+    fits = np.ones(len(grid), bool)
+    fits[staged] = np.any(held, axis=0)
     if not fits.any():
         fits = grid["tensor_parallel"] == grid["tensor_parallel"].max()
     return grid.take(fits)

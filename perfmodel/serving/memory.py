@@ -6,6 +6,7 @@ of keys and values.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.precisions import FORMATS
 from perfmodel.compute.gemm import resident_capacity
+from perfmodel.hwprofiles.rows import memory_width
 from perfmodel.model.layers import LayerSpec
 from perfmodel.model.pieces import Piece
 from perfmodel.model.quantization import WIDE_BYTES, place_of
@@ -277,6 +279,9 @@ class DeploymentMemory:
         Tokens of a sequence that are kept at most.
     fits : ndarray of bool
         There is a cache, and all finds room on the device.
+    sure_blocks : ndarray
+        Blocks that are left where weights, activations and workspace take more by the measured
+        error of memory.
     """
 
     weights: Floats
@@ -291,6 +296,19 @@ class DeploymentMemory:
     state_blocks: Floats
     window: float
     fits: NDArray[np.bool_]
+    sure_blocks: Floats
+
+    def tight(self, tokens: Floats) -> NDArray[np.bool_]:
+        """Return whether no request of so many tokens would be sure of its room.
+
+        Parameters
+        ----------
+        tokens : ndarray
+            Shape (deployments, loads) or (deployments, 1).
+        """
+        kept = np.minimum(tokens, self.window)
+        need = np.ceil(kept / self.block_tokens[:, None]) + self.state_blocks[:, None]
+        return self.fits[:, None] & (self.sure_blocks[:, None] < np.maximum(need, 1.0))
 
 
 ENDLESS = 2.0**40
@@ -333,16 +351,22 @@ def deployment_memory(
     workspace = fact("workspace_bytes")
     activations = _activations(grid, layouts, layout, fact("logit_bytes"))
     weights = held.weights[layout]
-    taken = (activations + workspace)[:, None]
     kinds = fact("memory_of")
-    free = np.select(
-        [(kinds == "free")[:, None], (kinds == "static")[:, None]],
-        [
-            share[:, None] * (capacity - weights - taken),
-            share[:, None] * (capacity - workspace[:, None]) - weights,
-        ],
-        share[:, None] * capacity - weights - taken,
-    )
+
+    def left(more: NDArray[np.float64]) -> NDArray[np.float64]:
+        """For the cache on each stage, where all else takes so many times as much [B]."""
+        held, beside = more * weights, more * workspace[:, None]
+        taken = more * activations[:, None] + beside
+        return np.select(
+            [(kinds == "free")[:, None], (kinds == "static")[:, None]],
+            [
+                share[:, None] * (capacity - held - taken),
+                share[:, None] * (capacity - beside) - held,
+            ],
+            share[:, None] * capacity - held - taken,
+        )
+
+    free = left(np.ones((len(grid), 1)))
     per_token, state = held.per_token[layout], held.state[layout]
     tokens_each = grid["block_tokens"].astype(np.float64)[:, None]
     # A device whose layers keep nothing per token counts its states, or nothing at all.
@@ -357,6 +381,8 @@ def deployment_memory(
     blocks = np.where(np.isfinite(count[at]), count[at], 0.0)
     fullest = np.argmax(np.where(held.stage[layout], weights, -1.0), axis=1)
     heaviest = weights[np.arange(len(grid)), fullest]
+    wide = [math.exp(memory_width(hardware, item.name)) for item in grid.engines]
+    sure = np.maximum(left(np.array(wide)[engine][:, None])[at], 0.0)
     cache = blocks * block[at]
     total = weights[at] + activations + workspace + cache
     return DeploymentMemory(
@@ -372,6 +398,7 @@ def deployment_memory(
         state_blocks=np.where(nothing_kept, 0.0, state[at] / np.maximum(block[at], 1e-30)),
         window=held.window,
         fits=(blocks >= 1) & (np.maximum(total, heaviest + activations + workspace) <= capacity),
+        sure_blocks=np.floor(sure / np.where(block[at] > 0.0, block[at], np.inf)),
     )
 
 

@@ -26,18 +26,21 @@ from perfmodel.serving.grid import (
 )
 from perfmodel.serving.layouts import ACTIVATION_FORMATS, AS_STATED, KV_FORMATS, Layouts
 from perfmodel.serving.memory import DeploymentMemory, deployment_memory
+from perfmodel.serving.methods import (
+    FOUND_BY,
+    METHODS,
+    PHASES,
+    RECURSION_REQUESTS,
+    is_small,
+    requests_to_run,
+)
 from perfmodel.serving.mixers import check_cached
 from perfmodel.serving.pass_table import pass_tables
 
 if TYPE_CHECKING:
     from perfmodel.base.routing import Routing
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.kernels.serving.tables import Deployments, PassTables
-
-PHASES = ("prefill", "decode")
-METHODS = ("closed", "recursion", *PHASES)
-"""Closed form, or a recursion over passes: slower, and with the distributions that come out; or
-one phase of a static batch, which is what the load has under way."""
+    from perfmodel.kernels.serving.tables import Deployments, Loads, PassTables
 
 BETWEEN_TOKENS = ("time_per_output_token", "inter_token_latency", "tokens_per_second_per_user")
 """Beginnings of variables that an answer of one token has none of."""
@@ -55,6 +58,8 @@ class Points:
         Rows as in `perfmodel.kernels.serving.tables.ROWS`; NaN where there is no answer.
     status : ndarray of int8, shape (deployments, loads)
         Codes of `perfmodel.serving.grid.STATUS_NAMES`.
+    found_by : ndarray of int8, shape (deployments, loads)
+        Codes of `perfmodel.serving.methods.FOUND_BY`.
     memory : DeploymentMemory
         Of decode workers, or of all; shape (deployments,).
     prefill_memory : DeploymentMemory or None
@@ -63,6 +68,7 @@ class Points:
 
     values: Floats
     status: NDArray[np.int8]
+    found_by: NDArray[np.int8]
     memory: DeploymentMemory
     prefill_memory: DeploymentMemory | None
 
@@ -72,7 +78,8 @@ def project_points(
     loads: LoadGrid,
     hardware: Hardware,
     *,
-    method: str = "closed",
+    method: str = "auto",
+    small: bool | None = None,
     routing: Routing | None = None,
     prefill_hardware: Hardware | None = None,
     threads: int | None = None,
@@ -86,7 +93,10 @@ def project_points(
     grid : DeploymentGrid
     loads : LoadGrid
     hardware : Hardware
-    method : {"closed", "recursion", "prefill", "decode"}
+    method : {"auto", "closed", "recursion", "prefill", "decode"}
+    small : bool, optional
+        Whether points that are not large are run pass by pass; default: whether this grid is small
+        (`perfmodel.serving.methods.is_small`).
     routing : Routing, optional
         How tokens spread over experts; default uniform.
     prefill_hardware : Hardware, optional
@@ -109,19 +119,32 @@ def project_points(
 
     if method not in METHODS:
         raise StrategyError(f"unknown method '{method}'{did_you_mean(method, METHODS)}")
-    if method != "closed":
+    if method not in ("auto", "closed"):
         _check_method(method, grid, loads)
+    if small is None:
+        small = is_small(grid, loads)
+    runs = requests_to_run(grid, loads, method, small)
     shape = (len(ROWS), len(grid), len(loads))
     values = np.empty(shape) if out is None else out
     ready = prepare(grid, hardware, routing=routing, prefill_hardware=prefill_hardware)
     points = np.repeat(ready.status[:, None], len(loads), axis=1)
+    found_by = np.zeros_like(points)
     possible = ready.possible
     if possible.size < len(grid):
         values[:] = np.nan
     if ready.tables is not None and ready.deployments is not None:
         whole = possible.size == len(grid) and values.flags.c_contiguous
         found = values if whole else np.empty((len(ROWS), possible.size, len(loads)))
-        close(ready.tables, ready.deployments, loads, found, method, threads, progress)
+        found_by[possible] = close(
+            ready.tables,
+            ready.deployments,
+            loads,
+            found,
+            method,
+            threads,
+            progress,
+            None if runs is None else runs[possible],
+        )
         if not whole:
             values[:, possible] = found
         states = np.nan_to_num(found[ROWS.status], nan=0.0).astype(np.int8)
@@ -137,7 +160,7 @@ def project_points(
         clear = points[:, too_long]
         clear[np.isin(clear, KERNEL_STATES)] = CONTEXT_TOO_LONG
         points[:, too_long] = clear
-    return Points(values, points, ready.memory, ready.prefill_memory)
+    return Points(values, points, found_by, ready.memory, ready.prefill_memory)
 
 
 @dataclass(frozen=True)
@@ -329,47 +352,107 @@ def close(
     method: str = "closed",
     threads: int | None = None,
     progress: Callable[[int], None] | None = None,
-) -> None:
-    """Fill the variables of all points, shape (rows, deployments, loads), chunk by chunk."""
-    from perfmodel.kernels.plain import plain
-    from perfmodel.kernels.serving import recursion, steady
-    from perfmodel.kernels.work import compiling, expect, kernel_work
+    runs: Floats | None = None,
+) -> NDArray[np.int8]:
+    """Fill the variables of all points, shape (rows, deployments, loads), chunk by chunk.
+
+    Parameters
+    ----------
+    tables, deployments, loads, out, threads, progress
+        As of `project_points`.
+    method : str
+    runs : ndarray of float64, shape (deployments, loads), optional
+        Requests of points that are run pass by pass, as far as it goes; 0 for others.
+
+    Returns
+    -------
+    ndarray of int8, shape (deployments, loads)
+        Codes of `perfmodel.serving.methods.FOUND_BY`.
+    """
+    from perfmodel.kernels.work import compiling, expect
 
     asked = loads.kernel_columns()
     count = len(loads)
     total = deployments.layout.size
     piece = max(CHUNK // max(count, 1), 1)
-    kind = {"closed": "operating_points", "recursion": "recursions"}.get(method, "phases")
+    bounded = method != "recursion"
+    named = "closed" if method == "auto" else method
+    found_by = np.full((total, count), FOUND_BY.index(named), np.int8)
+    if runs is None and not bounded:
+        runs = np.full((total, count), RECURSION_REQUESTS)
 
     def run(start: int) -> None:
         rows = slice(start, min(start + piece, total))
         chunk = _taken(deployments, rows)
         alone = start == 0 and rows.stop == total
         found = out if alone else np.empty((out.shape[0], rows.stop - start, count))
-        with kernel_work(**{kind: (rows.stop - start) * count}):
-            arguments = [*map(plain, (tables, chunk, asked))]
-            if method in PHASES:
-                steady.close_phase(*arguments, method == "decode", found)
-            else:
-                if method == "closed":
-                    steady.close_points(*arguments, found)
-                else:
-                    recursion.recurse_points(*arguments, found, *recursion.no_log())
+        if bounded:
+            _close(tables, chunk, asked, found, method)
+        else:
+            found[:] = np.nan
+        if runs is not None:
+            ran = _run_passes(tables, chunk, asked, found, runs[rows], bounded)
+            found_by[rows][ran] = FOUND_BY.index("recursion")
         if not alone:
             out[:, rows] = found
         if progress:
             progress((rows.stop - start) * count)
 
-    expect(**{kind: total * count})
+    expect(**{_kind(method): total * count})
     starts = range(0, total, piece)
     workers = min(threads or os.cpu_count() or 1, len(starts))
     if workers <= 1 or not compiling():
         for start in starts:
             run(start)
-        return
+        return found_by
     run(0)  # compiles once, before threads share the compiled code
     with ThreadPoolExecutor(workers) as crew:
         list(crew.map(run, starts[1:]))
+    return found_by
+
+
+def _kind(method: str) -> str:
+    if method in PHASES:
+        return "phases"
+    return "recursions" if method == "recursion" else "operating_points"
+
+
+def _close(
+    tables: PassTables, deployments: Deployments, asked: Loads, out: Floats, method: str
+) -> None:
+    """Fill points in closed form, or phases of batches."""
+    from perfmodel.kernels.plain import plain
+    from perfmodel.kernels.serving import steady
+    from perfmodel.kernels.work import kernel_work
+
+    with kernel_work(**{_kind(method): out.shape[1] * out.shape[2]}):
+        arguments = [*map(plain, (tables, deployments, asked))]
+        if method in PHASES:
+            steady.close_phase(*arguments, method == "decode", out)
+        else:
+            steady.close_points(*arguments, out)
+
+
+def _run_passes(
+    tables: PassTables,
+    deployments: Deployments,
+    asked: Loads,
+    out: Floats,
+    runs: Floats,
+    bounded: bool,
+) -> Flags:
+    """Fill points pass by pass; return which, shape (deployments, loads)."""
+    from perfmodel.kernels.plain import plain
+    from perfmodel.kernels.serving import recursion
+    from perfmodel.kernels.work import kernel_work
+
+    chosen = runs > 0.0
+    if not chosen.any():
+        return chosen
+    with kernel_work(recursions=float(runs.sum()) / RECURSION_REQUESTS):
+        arguments = [*map(plain, (tables, deployments, asked))]
+        recursion.recurse_chosen(*arguments, out, *recursion.no_log(), chosen, bounded)
+    return chosen
 
 
 def _taken(deployments: Deployments, index: Integers | slice) -> Deployments:

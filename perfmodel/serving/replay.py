@@ -47,6 +47,11 @@ class Replay:
     passes: tuple[Floats, ...] = ()
 
 
+def requests_work(requests: float, closed: bool) -> dict[str, float]:
+    """Return what replaying some requests is to `perfmodel.kernels.work`, by who sends them."""
+    return {"client_requests" if closed else "served_requests": float(requests)}
+
+
 def replay_trace(
     tables: PassTables,
     deployments: Deployments,
@@ -109,7 +114,7 @@ def replay_trace(
         )
     if lacking := lacks_room(deployments, d, trace):
         raise DataError(lacking)
-    with kernel_work(served_requests=len(trace)):
+    with kernel_work(**requests_work(len(trace), concurrency is not None)):
         columns = np.empty((replay.COLUMNS, len(trace)))
         values = np.empty(len(ROWS))
         deployed = *map(plain, (tables, deployments)), d
@@ -148,7 +153,7 @@ def lacks_room(deployments: Deployments, d: int, trace: RequestTrace) -> str:
     tokens = int((trace.input_length + trace.output_length).max())
     columns = (deployments.block_tokens, deployments.state_blocks, deployments.window_tokens)
     limits = [float(column[d]) for column in columns]
-    with kernel_work(served_requests=1):
+    with kernel_work():
         needed = admission.blocks_needed(tokens + float(deployments.draft_length[d]), *limits)
     if needed <= deployments.blocks[d]:
         return ""

@@ -199,6 +199,7 @@ def serving_timeline(
     """
     from perfmodel.kernels.plain import plain
     from perfmodel.kernels.serving import recursion
+    from perfmodel.kernels.serving.cycle import BEGINNING
     from perfmodel.kernels.serving.rank import LOG, START
     from perfmodel.kernels.serving.tables import NO_ROOM, ROWS
     from perfmodel.kernels.work import kernel_work
@@ -241,7 +242,7 @@ def serving_timeline(
         duration = max(duration, until + float(deployments.output_host[0]) - since)
         text = f"{own:,} client" if own == 1 else f"{own:,} clients"
         found.append(Batch(f"batch of {text}, one of {alike:,.0f}", alike, log))
-    note, rounds = "", float(loads["rounds"][0]) or recursion.STEADY_ROUNDS
+    note, rounds = "", float(loads["rounds"][0]) or 2.0 * BEGINNING
     if loads["length_spread"][0] < 1.0 and fewer * rounds < recursion.LEAST_REQUESTS:
         note = "the first of several orders of lengths, over which the projection is a mean"
     end = max(float((it.start + it.duration).max()) for it in found)

@@ -159,6 +159,10 @@ class Framework:
     exchange_units: float = fact(
         "compute units that DeepEP's kernels take for their copies", minimum=1.0
     )
+    reserves_exchange_units: bool = fact(
+        "matrix kernels beside exchanges are launched on the compute units that these leave, and "
+        "keep to them throughout; otherwise they lose units only while tokens are on their way"
+    )
     dispatch_bytes: float = fact(
         "one dispatched activation; it is combined in 2", "B", positive=True
     )
@@ -187,6 +191,12 @@ class Framework:
         "'fused': products add weight gradients to the main gradient; 'autograd': a kernel of its "
         "own adds 16-bit ones in place; 'separate': one adds them to a wider main gradient",
         choices=("fused", "autograd", "separate"),
+    )
+    empty_gradient_bytes: float = fact(
+        "of the output matrix, beside the loss: an empty tensor that autograd's hooks are handed "
+        "where a 'fused' product has added to the main gradient",
+        "B",
+        minimum=0.0,
     )
     gradient_bytes: float = fact("one stored main gradient", "B", positive=True)
     gradient_reduce_bytes: float = fact("one gradient on the wire", "B", positive=True)
@@ -313,6 +323,23 @@ class Framework:
         "collective: PyTorch under TORCH_DISTRIBUTED_DEBUG=DETAIL"
     )
     activation_bytes: float = fact("one stored activation", "B", positive=True)
+    activation_input_bytes: float = fact(
+        "kept of what a gated activation reads; 0: as of any activation", "B", minimum=0.0
+    )
+    recomputes_activations: bool = fact(
+        "what gated activations put out is never kept: backward computes it again, whatever else "
+        "is recomputed"
+    )
+    attention_output_bytes: float = fact(
+        "kept of attention's output, for its own backward and for the low-precision product behind "
+        "it; 0: as of any activation, and cast besides",
+        "B",
+        minimum=0.0,
+    )
+    scales_in_experts: bool = fact(
+        "weights of the choice scale what experts' activations put out, ahead of their last "
+        "product; otherwise what the experts put out, which is kept for the weights' gradient"
+    )
     dropout: bool = fact("dropout is on: its masks (1 byte per element) are written and kept")
     pads_vocabulary_to: int = fact(
         "vocabulary is padded to a multiple of this times tensor_parallel", minimum=1
@@ -458,6 +485,11 @@ def load_framework(name: str | Framework, /, **changes: Any) -> Framework:
         inside = framework.name.partition("[")[2].rstrip("]")
         framework = replace(framework, name=f"{preset}[{','.join(filter(None, (inside, pairs)))}]")
     return framework
+
+
+def product(framework: Framework) -> str:
+    """Return what software a framework is, without its release or what was changed of it."""
+    return framework.software or framework.name.partition("[")[0].partition("-")[0]
 
 
 def framework_of_record(record: Mapping[str, Any]) -> Framework:

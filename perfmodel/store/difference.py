@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SETTINGS = (
     *("model", "mtp_layers", "framework", "devices", "hardware"),
     *(spec.name for spec in FIELDS),
-    "fits",
+    *("fits", "tight"),
 )
 """What is chosen, and the verdict: compared as they are."""
 MATCHED = ("step_time", "tokens_per_second_per_device", "memory_total", *COSTS)

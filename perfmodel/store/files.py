@@ -20,6 +20,7 @@ from perfmodel.base.errors import DataError
 from perfmodel.base.files import atomic_folder, atomic_path, check_writable, user_path
 from perfmodel.base.table import Column, Index, Table, flags, from_xarray
 from perfmodel.kernels.variables import COSTS, VARIABLES
+from perfmodel.store.damage import reading
 from perfmodel.store.netcdf import ENCODING, read_positions, write_netcdf
 
 if TYPE_CHECKING:
@@ -256,22 +257,23 @@ def read_zarr(path: Path) -> Table:
     """
     try:
         import zarr
-
-        group: Any = zarr.open_group(path, mode="r")
-        arrays = dict(group.arrays())
-        attrs = dict(group.attrs)
     except ImportError:
         raise DataError(
             f"cannot read '{path}': .zarr files need zarr: pip install 'perfmodel[zarr]'"
         ) from None
-    except (KeyError, OSError, TypeError, ValueError) as error:
-        raise DataError(f"'{path}' is not a readable zarr store: {error}") from None
+    with reading(path):
+        group: Any = zarr.open_group(path, mode="r")
+        return _table_of(dict(group.arrays()), dict(group.attrs), path)
+
+
+def _table_of(arrays: Mapping[str, Any], attrs: Mapping[str, Any], path: Path) -> Table:
+    """Return the table of a group's arrays."""
     if UNFINISHED in attrs:
         raise DataError(f"'{path}' is not finished; 'perfmodel sweep --resume' goes on with it")
     known = list({**VARIABLES, **COSTS})  # a folder has no order of its own
     places = {name: known.index(name) if name in known else len(known) for name in arrays}
     columns = {
-        name: _stored_array(arrays[name])
+        name: _stored_array(arrays[name], path)
         for name in sorted(arrays, key=lambda it: (places[it], it))
     }
     sizes = {
@@ -279,6 +281,11 @@ def read_zarr(path: Path) -> Table:
         for array in arrays.values()
         for dim, size in zip(array.metadata.dimension_names, array.shape, strict=True)
     }
+    if any(
+        array.shape != tuple(sizes[dim] for dim in array.metadata.dimension_names)
+        for array in arrays.values()
+    ):
+        raise ValueError("arrays of one dimension differ in length")
     named = {word for it in arrays.values() for word in it.attrs.get("coordinates", "").split()}
     named |= set(sizes)
     return Table(
@@ -289,14 +296,18 @@ def read_zarr(path: Path) -> Table:
     )
 
 
-def _stored_array(array: Any) -> Column:
+def _stored_array(array: Any, path: Path) -> Column:
     """Return a column whose values stay in the store until they are used."""
     attributes = {name: it for name, it in array.attrs.items() if name not in ENCODING}
     dims = tuple(map(str, array.metadata.dimension_names))
     choices = str(attributes.pop("choices", "")).split()
 
+    def at_places(at: tuple[Any, ...]) -> NDArray[Any]:
+        with reading(path):
+            return np.asarray(array.oindex[at or ...])
+
     def read(positions: Mapping[str, Index]) -> NDArray[Any]:
-        values = read_positions(lambda at: np.asarray(array.oindex[at or ...]), dims, positions)
+        values = read_positions(at_places, dims, positions)
         if array.attrs.get("dtype") == "bool":  # as older versions of xarray write it
             values = values.astype(bool)
         if not choices:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError
 from perfmodel.base.fields import Field
@@ -80,7 +81,7 @@ def _numbers(version: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-# ---------------------------------------------------------------- steps of training, to 1.2
+# ---------------------------------------------------------------- steps of training, to 1.3
 
 
 def _fill_fields(table: Table) -> None:
@@ -122,6 +123,21 @@ def _fill_parts(table: Table) -> None:
         shape = tuple(table.sizes[dim] for dim in like.dims)
         kind = like.stored_dtype or like.values.dtype
         table[name] = Column(like.dims, np.broadcast_to(np.zeros((), kind), shape), attributes)
+
+
+def _fill_tight(table: Table) -> None:
+    """Say what is tight in memory, where a file has the 90th percentile; read when it is used."""
+    if "memory_high" not in table or "tight" in table:
+        return
+    parts = [table[name] for name in ("fits", "memory_high", "memory_capacity")]
+
+    def read(at: Mapping[str, Any]) -> NDArray[np.bool_]:
+        fits, high, capacity = (column.take(at).values for column in parts)
+        return fits.astype(bool) & (high > capacity)
+
+    attributes = VARIABLES["tight"].attributes()
+    kind = np.dtype(np.bool_)
+    table["tight"] = Column(parts[0].dims, attrs=attributes, read=read, stored_dtype=kind)
 
 
 def _complete_records(table: Table) -> None:
@@ -175,8 +191,9 @@ STEPS: Mapping[str, Mapping[int, tuple[Step, ...]]] = {
     TRAINING.verb: {
         1: (),  # added step_time_low and step_time_high, which earlier files cannot have
         2: (_fill_fields, _fill_parts, _complete_records),
+        3: (_fill_tight,),
     },
-    SERVING.verb: {1: ()},  # added constants_trust, which earlier files cannot have
-    SENSITIVITY.verb: {},
+    SERVING.verb: {1: (), 2: ()},  # added constants_trust, then tight: earlier files have neither
+    SENSITIVITY.verb: {1: ()},  # added low_tight and high_tight
 }
 """By command and minor version: what files before that version go through, in this order."""

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from perfmodel.base.errors import DataError
 from perfmodel.base.files import HDF5
 from perfmodel.base.table import Column, Index, Table
+from perfmodel.store.damage import reading
 
 if TYPE_CHECKING:
     from netCDF4 import Dataset, Variable
@@ -236,12 +237,11 @@ def _newly_opened(path: Path) -> Iterator[Dataset]:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise DataError(f"'{path}' is not a readable netCDF-4 file: {reason}") from None
     try:
-        file.set_auto_maskandscale(False)
-        file.set_always_mask(False)
-        _open[str(path)] = file
-        yield file
-    except (AttributeError, IndexError, OSError, RuntimeError, UnicodeDecodeError) as error:
-        raise DataError(f"'{path}' is damaged: {error}") from None
+        with reading(path):
+            file.set_auto_maskandscale(False)
+            file.set_always_mask(False)
+            _open[str(path)] = file
+            yield file
     finally:
         _open.pop(str(path), None)
         file.close()

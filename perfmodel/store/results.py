@@ -85,6 +85,7 @@ def open_table(path: str | Path) -> Table:
     DataError
         The file is missing, is not netCDF, or is not a sweep of this schema or an older one.
     """
+    from perfmodel.store.damage import check_results, reading
     from perfmodel.store.files import read_zarr
     from perfmodel.store.migration import to_present
     from perfmodel.store.netcdf import read_netcdf
@@ -94,8 +95,10 @@ def open_table(path: str | Path) -> Table:
     if not source.is_file() and not in_folder:
         what = "is a folder" if source.is_dir() else "does not exist"
         raise DataError(f"results file '{source}' {what}; 'perfmodel sweep -o FILE.nc' writes one")
-    table = read_zarr(source) if in_folder else read_netcdf(source)
-    return to_present(table, source)
+    with reading(source):
+        table = to_present(read_zarr(source) if in_folder else read_netcdf(source), source)
+        check_results(table, source)
+    return table
 
 
 def as_table(results: Table | xr.Dataset) -> Table:
@@ -198,18 +201,19 @@ def _meant(table: Table, name: str, text: str) -> str:
 
 
 def decide_safely(table: Table) -> None:
-    """Let the 90th percentile of the memory decide what fits, in place of the projected peak.
+    """Let the 90th percentile of the memory decide what fits: nothing that is tight does.
 
     Raises
     ------
     DataError
         Results of served models or of wafers, or of a version that did not have it.
     """
-    if "memory_high" not in table:
-        raise DataError("--safe: these results have no memory_high; sweep again")
-    high, capacity = table["memory_high"].values, table["memory_capacity"].values
-    fits = table["fits"].values.astype(bool) & (high <= capacity)
-    table["fits"] = Column(table["fits"].dims, fits, table["fits"].attrs)
+    if "tight" not in table:
+        raise DataError("--safe: these results do not say what is tight in memory; sweep again")
+    fits, tight = table["fits"], table["tight"]
+    safe = fits.values.astype(bool) & ~tight.values.astype(bool)
+    table["fits"] = Column(fits.dims, safe, fits.attrs)
+    table["tight"] = Column(tight.dims, np.zeros_like(safe), tight.attrs)
 
 
 def select(

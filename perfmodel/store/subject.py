@@ -49,7 +49,7 @@ class Subject:
     verb : str
         Command that makes such results.
     schema : str
-        Version of their layout ("1.2"), which files state.
+        Version of their layout ("1.3"), which files state.
     variables : mapping of str to Variable
         All that such results hold.
     chosen : mapping of str to Field
@@ -147,7 +147,7 @@ SENSITIVITY = Subject(
     ("model", "software", "hardware", "variable"),
     {},
     "sensitivity",
-    "1.0",
+    "1.1",
 )
 
 

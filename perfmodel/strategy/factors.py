@@ -128,6 +128,9 @@ class Away:
         return np.array([len(them) for them in self.members], np.int64)
 
 
+DRAWN = 1000
+
+
 @dataclass(frozen=True, slots=True)
 class Space:
     """All strategies of a model on a number of devices.
@@ -188,6 +191,15 @@ class Space:
             spec.name: columns.get(spec.name, self.layouts[spec.name][layout]) for spec in FIELDS
         }
         return StrategyGrid(self.devices, found, np.zeros(layout.size, np.uint8))
+
+    def drawn(self) -> StrategyGrid:
+        """Return possible strategies among some that are drawn, always the same."""
+        layouts, draw = len(self.layouts["tensor_parallel"]), np.random.default_rng(0)
+        count = DRAWN if layouts else 0
+        free = {name: draw.choice(values, count) for name, values in self.free.items()}
+        grid = self.grid(draw.integers(0, max(layouts, 1), count), **free)
+        status = strategy_status(grid.columns, self.model, self.devices)
+        return grid.take(status == VALID)
 
 
 def pairs(columns: Mapping[str, NDArray[Any]]) -> Flags:

@@ -146,15 +146,14 @@ class GroupPlacement:
     level_name: str
 
 
-def placement(grid: StrategyGrid, hardware: Hardware, index: int = 0) -> list[GroupPlacement]:
-    """Return where the groups of every axis of one strategy lie, innermost axis first.
+def placement(grid: StrategyGrid, hardware: Hardware) -> list[GroupPlacement]:
+    """Return where the groups of every axis of the first strategy lie, innermost axis first.
 
     Parameters
     ----------
     grid : StrategyGrid
-        Its strategy `index` must be possible.
+        Its first strategy must be possible.
     hardware : Hardware
-    index : int
 
     Returns
     -------
@@ -168,13 +167,13 @@ def placement(grid: StrategyGrid, hardware: Hardware, index: int = 0) -> list[Gr
     """
     from perfmodel.kernels.step.placement import data_row, split, stage_row
 
-    if grid.status[index]:
+    if grid.status[0]:
         raise StrategyError("an impossible strategy has no placement")
-    mapping = int(grid["mapping"][index])
-    degrees = {axis: int(grid[f"{axis}_parallel"][index]) for axis in MAPPING_AXES}
+    mapping = int(grid["mapping"][0])
+    degrees = {axis: int(grid[f"{axis}_parallel"][0]) for axis in MAPPING_AXES}
     strides = axis_strides(mapping, degrees)
-    inner = int(grid["expert_tensor_parallel"][index])
-    spread = int(grid["expert_parallel"][index]) * inner
+    inner = int(grid["expert_tensor_parallel"][0])
+    spread = int(grid["expert_parallel"][0]) * inner
     t, c, d, p = (degrees[axis] for axis in MAPPING_AXES)
     groups = [
         (axis, split(degrees[axis], 1, degrees[axis], strides[axis], degrees[axis] * strides[axis]))

@@ -21,7 +21,7 @@ from perfmodel.base.table import Axis, Column, Table, cartesian, flags
 from perfmodel.compute.collectives import algorithms_of, collective_choices
 from perfmodel.hwprofiles import Hardware
 from perfmodel.hwprofiles.rows import width_table
-from perfmodel.sweeps.grid_dataset import KERNEL_VARIABLES, kernel_table
+from perfmodel.sweeps.grid_dataset import COLLECTIVE_VARIABLES, KERNEL_VARIABLES, kernel_table
 
 AUTO = "auto"
 NONE = "none"
@@ -49,17 +49,6 @@ _AXES = {
     "size": ("B", "size as nccl-tests counts it"),
     "members": ("1", "ranks of the group"),
     "members_per_node": ("1", "ranks of the group in each node"),
-    "stride": ("1", "distance between neighbouring ranks of the group"),
-}
-_VARIABLES = {
-    "time": ("s", "time of the collective"),
-    "time_low": ("s", "10th percentile of the time that is to be expected"),
-    "time_high": ("s", "90th percentile of the time that is to be expected"),
-    "algorithm_bandwidth": ("B/s", "size over time (algbw of nccl-tests)"),
-    "bus_bandwidth": ("B/s", "bandwidth that a link would need (busbw of nccl-tests)"),
-    "chosen_algorithm": ("1", "algorithm"),
-    "chosen_protocol": ("1", "protocol"),
-    "status": ("1", "why there is no time"),
     "stride": ("1", "distance between neighbouring ranks of the group"),
 }
 
@@ -143,9 +132,9 @@ def collective_grid(
         "chosen_protocol": (*PROTOCOLS, NONE),
         "status": STATUSES,
     }
-    for name, (units, text) in _VARIABLES.items():
+    for name, variable in COLLECTIVE_VARIABLES.items():
         if name in results and name not in table.coords:
-            about = {"units": units, "long_name": text}
+            about: dict[str, Any] = {**variable.attributes()}
             about |= flags(labels[name]) if name in labels else {}
             table[name] = Column(("hardware", "shape"), results[name], about)
     return table

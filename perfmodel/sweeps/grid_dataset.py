@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,32 +20,16 @@ from perfmodel.base.provenance import versions
 from perfmodel.base.table import Axis, Column, Table, described, flags
 from perfmodel.hwprofiles import Hardware
 from perfmodel.hwprofiles.hardware import row_names, unit_of
-from perfmodel.kernels.variables import Variable
+from perfmodel.kernels.variables import read_variables
 from perfmodel.sweeps.trust import add_trust
 
 SCHEMA_VERSION = "1.0"
 UNSUPPORTED = "unsupported"
 
-KERNEL_VARIABLES: Mapping[str, Variable] = {
-    variable.name: variable
-    for variable in (
-        Variable("time", "s", "time of one call on the device, without the host's launch"),
-        Variable("flops", "FLOP", "operations of one call, masked pairs left out"),
-        Variable("memory_traffic", "B", "bytes from and to the device memory"),
-        Variable("flops_per_second", "FLOP/s", "achieved rate of operations"),
-        Variable("bytes_per_second", "B/s", "achieved rate of bytes"),
-        Variable("peak_share", "1", "achieved rate over the dense matrix rate of the precision"),
-        Variable("bandwidth_share", "1", "achieved rate of bytes over the datasheet bandwidth"),
-        Variable("quantise_time", "s", "part of the time that quantises the activations"),
-        Variable("choice_time", "s", "part of the time that chooses the keys"),
-        Variable("tile_m", "1", "rows of an output tile"),
-        Variable("tile_n", "1", "columns of an output tile"),
-        Variable("split_k", "1", "parts into which the inner size is split"),
-        Variable("active_experts", "1", "experts of the rank that have tokens"),
-        Variable("largest_load", "1", "tokens of the rank's busiest expert"),
-        Variable("bound", "1", "what the time is mostly spent on"),
-    )
-}
+KERNEL_VARIABLES, COLLECTIVE_VARIABLES = (
+    {variable.name: variable for variable in found}
+    for found in read_variables(Path(__file__).with_name("variables.csv")).values()
+)
 COUNTED = ("tile_m", "tile_n", "split_k")
 
 

@@ -103,7 +103,10 @@ def kernel_grid(
     about = {axis.name: axis for axis in kernel.axes}
     labelled = [
         Axis(
-            axis, values[axis], about[axis].units, grid.long_names.get(axis, about[axis].long_name)
+            axis,
+            values[axis],
+            about[axis].unit or "1",
+            grid.long_names.get(axis, about[axis].long_name),
         )
         for axis in (*grid.apart, *grid.axes)
     ]

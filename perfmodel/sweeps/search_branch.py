@@ -14,7 +14,7 @@ from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.table import Table
 from perfmodel.hwprofiles.rows import memory_width
 from perfmodel.kernels.variables import RATE
-from perfmodel.software.framework import Framework
+from perfmodel.software.framework import Framework, product
 from perfmodel.store.results import decide_safely
 from perfmodel.strategy.factors import AWAY, OUTER, Space
 from perfmodel.strategy.grid import StrategyGrid, attended_lengths
@@ -124,7 +124,9 @@ class Branch:
     def capacity(self) -> float:
         """Projected memory with which strategies fit, at most [B]."""
         capacity = self.hardware.device.memory.capacity
-        return capacity / math.exp(memory_width(self.hardware)) if self.safe else capacity
+        if not self.safe:
+            return capacity
+        return capacity / math.exp(memory_width(self.hardware, product(self.framework)))
 
     def grid(self, nodes: Nodes, **more: NDArray[Any]) -> StrategyGrid:
         """Return the strategies of nodes: where several ways are open, one that keeps all."""

@@ -26,6 +26,7 @@ from perfmodel.kernels.serving.variables import (
 from perfmodel.model.presets import load_model
 from perfmodel.serving.enumerate import load_grid, serving_grid
 from perfmodel.serving.grid import CACHE_BELOW_ONE_REQUEST, STATUS_NAMES, DeploymentGrid, LoadGrid
+from perfmodel.serving.methods import FOUND_BY, is_small
 from perfmodel.serving.project import project_points
 from perfmodel.store.netcdf import narrow, or_single
 from perfmodel.sweeps.sweep import (
@@ -70,7 +71,7 @@ class ServedGrid:
     grid : DeploymentGrid
     loads : LoadGrid
     rows : list of Hardware
-    method, routing, prefill_hardware, threads
+    method, small, routing, prefill_hardware, threads
         As of `perfmodel.serving.project.project_points`.
     out : ndarray of float64, optional
         Where values of whole rows of hardware go at once, in this process.
@@ -80,6 +81,7 @@ class ServedGrid:
     loads: LoadGrid
     rows: list[Hardware]
     method: str = "closed"
+    small: bool = False
     routing: Routing | None = None
     prefill_hardware: Hardware | None = None
     threads: int | None = None
@@ -111,6 +113,7 @@ class ServedGrid:
             self.loads.take(block.loads),
             self.rows[block.hardware],
             method=self.method,
+            small=self.small,
             routing=self.routing,
             prefill_hardware=self.prefill_hardware,
             threads=1 if progress is None else self.threads,
@@ -146,7 +149,7 @@ def serve(
     loads: LoadGrid | Mapping[str, Any],
     hardware: Hardware | str | Sequence[Hardware | str],
     *,
-    method: str = "closed",
+    method: str = "auto",
     routing: Routing | None = None,
     prefill_hardware: Hardware | str | None = None,
     dtype: Any = np.float64,
@@ -168,8 +171,10 @@ def serve(
         [1, 8, 64]}``.
     hardware : Hardware or str, or sequence of them
         Profiles or their names, one row each.
-    method : {"closed", "recursion"}
-        Closed form, or pass by pass: slower, and without open loops and two pools.
+    method : {"auto", "closed", "recursion"}
+        Closed form, or pass by pass: slower, and without open loops and two pools. "auto" takes the
+        recursion where a question is small (`perfmodel.serving.methods`), and the variable
+        `method` says which method found a point.
     routing : Routing, optional
         How tokens spread over experts; default uniform.
     prefill_hardware : Hardware or str, optional
@@ -234,7 +239,7 @@ def serve_table(
     loads: LoadGrid | Mapping[str, Any],
     hardware: Hardware | str | Sequence[Hardware | str],
     *,
-    method: str = "closed",
+    method: str = "auto",
     routing: Routing | None = None,
     prefill_hardware: Hardware | str | None = None,
     dtype: Any = np.float64,
@@ -254,16 +259,19 @@ def serve_table(
     count = len(grid) * len(asked)
     check_memory(
         f"{count:,} operating points on {len(rows):,} rows of hardware",
-        count * len(rows) * ((len(ROW_VARIABLES) + 1) * np.dtype(dtype).itemsize + 2),
+        count * len(rows) * ((len(ROW_VARIABLES) + 1) * np.dtype(dtype).itemsize + 3),
         f"take fewer deployments or loads{or_single(dtype)}",
         StrategyError,
     )
     values = np.empty((len(rows), len(ROW_VARIABLES) + 1, len(grid), len(asked)), dtype)
     status = np.empty((len(rows), len(grid), len(asked)), np.int8)
+    found_by = np.zeros_like(status)
     memory = {name: np.empty(status.shape[:2]) for name in MEMORY_FIELDS}
-    fits = np.empty(status.shape, bool)
+    fits, tight = np.empty(status.shape, bool), np.empty(status.shape, bool)
+    longest = asked["input_length"] + asked["output_length"] + grid["draft_length"][:, None]
 
-    served = ServedGrid(grid, asked, rows, method, routing, pool, threads)
+    small = method == "auto" and is_small(grid, asked, len(rows))
+    served = ServedGrid(grid, asked, rows, method, small, routing, pool, threads)
     blocks = served.blocks(PIECES * len(workers) if workers is not None else 1)
     if workers is None and values.dtype == np.float64:
         served = dataclasses.replace(served, out=values)
@@ -272,10 +280,14 @@ def serve_table(
         if served.out is None:
             values[block.hardware][:, *at] = found.values
         status[block.hardware][at] = found.status
+        found_by[block.hardware][at] = found.found_by
         room = found.memory.fits
+        close = found.memory.tight(longest[at])
         if found.prefill_memory is not None:
             room = room & found.prefill_memory.fits
+            close |= found.prefill_memory.tight(np.zeros((1, 1)))
         fits[block.hardware][at] = room[:, None] & (found.status != CACHE_BELOW_ONE_REQUEST)
+        tight[block.hardware][at] = close & fits[block.hardware][at]
         for name, field in MEMORY_FIELDS.items():
             memory[name][block.hardware, block.deployments] = getattr(found.memory, field)
     table = Table(
@@ -289,7 +301,9 @@ def serve_table(
                 for item in MEMORY_VARIABLES
             },
             "fits": labelled(VARIABLES["fits"], fits.transpose(1, 0, 2), DIMS),
+            "tight": labelled(VARIABLES["tight"], tight.transpose(1, 0, 2), DIMS),
             "status": _status(status.transpose(1, 0, 2)),
+            "method": _found_by(found_by.transpose(1, 0, 2)),
         },
         _coordinates(grid, asked, rows, hardware_values or {}),
         _attributes(grid, rows, method, routing, pool),
@@ -315,6 +329,12 @@ def _status(codes: NDArray[np.int8]) -> Column:
         "flag_values": np.array(list(STATUS_NAMES), np.int8),
         "flag_meanings": " ".join(STATUS_NAMES.values()),
     }
+    return found
+
+
+def _found_by(codes: NDArray[np.int8]) -> Column:
+    found = labelled(VARIABLES["method"], codes, DIMS)
+    found.attrs |= flags(FOUND_BY)
     return found
 
 

@@ -19,8 +19,9 @@ from perfmodel.serving.grid import (
     DeploymentGrid,
     LoadGrid,
 )
+from perfmodel.serving.methods import FOUND_BY
 from perfmodel.serving.project import prepare
-from perfmodel.serving.replay import lacks_room, replay_trace
+from perfmodel.serving.replay import lacks_room, replay_trace, requests_work
 from perfmodel.serving.requests import RequestTrace
 from perfmodel.sweeps.serving import DIMS, Block, ServedGrid, serve_table
 from perfmodel.sweeps.sweep import hardware_rows
@@ -96,7 +97,9 @@ def replay_table(
         raise StrategyError("a trace is replayed on one pool; some deployments have two")
     rows = hardware_rows(hardware)
     loads = trace_loads(trace, concurrency)
-    table = serve_table(grid.model, grid, loads, rows, hardware_values=hardware_values)
+    table = serve_table(
+        grid.model, grid, loads, rows, method="closed", hardware_values=hardware_values
+    )
     shape = tuple(table.sizes[dim] for dim in DIMS)
     values = np.full((len(ROW_VARIABLES), *shape), np.nan)
     status = table["status"].values.copy()
@@ -168,7 +171,7 @@ class _Replay:
 
         served, trace = self.served, self.trace
         points = len(served.grid) * len(served.rows) * len(served.loads)
-        work = {"served_requests": float(points * len(trace))}
+        work = requests_work(points * len(trace), bool(self.concurrency))
         expect(**work)
         few = RequestTrace(
             trace.arrival[:TRIED], trace.input_length[:TRIED], trace.output_length[:TRIED]
@@ -184,6 +187,9 @@ def _with_results(table: Table, values: np.ndarray, status: np.ndarray) -> Table
         new[variable.name] = Column(DIMS, values[k], table[variable.name].attrs)
     new["status"] = Column(DIMS, status, table["status"].attrs)
     fits = (status != CACHE_BELOW_ONE_REQUEST) & np.isfinite(values[0])
+    replayed = np.full(status.shape, FOUND_BY.index("replay"), np.int8)
+    new["method"] = Column(DIMS, replayed, table["method"].attrs)
     new["fits"] = Column(DIMS, fits, table["fits"].attrs)
+    new["tight"] = Column(DIMS, fits & table["tight"].values, table["tight"].attrs)
     attributes: dict[str, Any] = {**table.attrs, "method": "replay"}
     return Table(new, table.coords, attributes, table.sizes)

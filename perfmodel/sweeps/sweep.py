@@ -185,9 +185,9 @@ def _project(
 
 
 def result_bytes(hardware_rows: int, dtype: Any = np.float64) -> int:
-    """Return what a sweep keeps of one strategy [B]: fields, variables, verdict and status."""
+    """Return what a sweep keeps of one strategy [B]: fields, variables, verdicts and status."""
     size = np.dtype(dtype).itemsize
-    return 2 * len(FIELDS) + 2 * size + hardware_rows * (len(STEP_VARIABLES) * size + 2)
+    return 2 * len(FIELDS) + 2 * size + hardware_rows * (len(STEP_VARIABLES) * size + 3)
 
 
 def keep_sides(
@@ -341,6 +341,8 @@ def _add_derived(table: Table, problems: Sequence[Problem], rows: Sequence[Hardw
         if held.any():
             fits &= held <= np.array([getattr(row.system.host, place) for row in rows])
     table["fits"] = labelled(VARIABLES["fits"], fits, DIMS)
+    tight = fits & (table["memory_high"].values > capacity)
+    table["tight"] = labelled(VARIABLES["tight"], tight, DIMS)
     broken = np.concatenate([problem.grid.status for problem in problems])[:, None]
     status = np.where(
         (broken == VALID) & ~np.isfinite(step), np.uint8(PRECISION_UNSUPPORTED), broken

@@ -27,6 +27,7 @@ from perfmodel.base.provenance import versions
 if TYPE_CHECKING:
     from distributed import Client, Future
 
+EACH_CORE = 16  # processes
 PATIENCE = 10  # s, until a scheduler has answered
 CLOSING = 20  # s, until workers that are no longer needed have ended
 ADDRESS = re.compile(r"(tcp|tls|ucx|wss?)://\S+:\d{1,5}")
@@ -276,9 +277,14 @@ def local_workers(count: int) -> Iterator[Workers]:
     Raises
     ------
     DataError
-        Dask is not installed.
+        Dask is not installed, or there are far more processes than cores.
     """
     _check_installed()
+    most = EACH_CORE * (os.cpu_count() or 1)
+    if count > most:
+        raise DataError(
+            f"{count:,} worker processes; at most {most:,} take turns on the cores of this machine"
+        )
     from distributed import Client, LocalCluster
 
     # Of a run that a signal ends: what tidies up after it need not say that it does.

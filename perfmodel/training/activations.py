@@ -148,6 +148,17 @@ class Scope:
         return self.keys.by_precision(cast, self.stored)
 
     @property
+    def gate_inputs(self) -> float:
+        """Bytes of a stored input of a gated activation."""
+        return self.framework.activation_input_bytes or self.stored
+
+    @property
+    def attention_outputs(self) -> Column:
+        """Bytes of attention's stored output: one tensor for its own backward and what follows."""
+        shared = self.framework.attention_output_bytes or self.stored
+        return np.where(self.keys.low_precision > 0, shared, self.stored)
+
+    @property
     def fused(self) -> bool:
         """Of norms and activations only inputs are kept, as by fused kernels."""
         return not self.framework.keeps_intermediates

@@ -45,12 +45,14 @@ def attention_kept(at: Scope, spec: AttentionSpec, encoded: Size = 1.0) -> Kept:
     known = tokens * encoded if spec.cross else tokens
     projected, results = _projected(at, spec, known), _latent_results(at, spec)
     output = tokens * heads * spec.value_head_dim
-    kept = _latents(at, spec) + projected + results + output * stored
+    put_out = output * at.attention_outputs
+    kept = _latents(at, spec) + projected + results + put_out
     kept = kept + _queries_and_keys_ahead_of_norm(at, spec, known)
     cast: Size = np.zeros(len(at.keys))  # where only a cast copy of the output goes on
     if spec.output_gate == "none" and not spec.output_groups:
         # Output of the kernel and input of the projection are one tensor, but for a cast.
-        cast = at.keys.low_precision
+        if not at.framework.attention_output_bytes:
+            cast = at.keys.low_precision
         kept = kept + np.where(cast > 0, output * inputs, 0.0)
     else:
         kept = kept + output * inputs + _gate(at, spec)
@@ -60,7 +62,7 @@ def attention_kept(at: Scope, spec: AttentionSpec, encoded: Size = 1.0) -> Kept:
             + tokens * spec.output_groups * spec.output_lora_rank / at.keys.tensor_parallel * inputs
         )
     kept = kept + _selection(at, spec) + _compressed(at, spec) + at.products(spec.extra)
-    outputs: dict[str, Size] = {"save_qkv_proj": projected, "save_context": output * stored}
+    outputs: dict[str, Size] = {"save_qkv_proj": projected, "save_context": put_out}
     if at.framework.flash_attention:
         modules: dict[Modules, Size] = {}
         if spec.kind == "mla":
@@ -70,14 +72,14 @@ def attention_kept(at: Scope, spec: AttentionSpec, encoded: Size = 1.0) -> Kept:
         # kernel's own; the sum over tensor ranks behind.
         values = known * at.shard(spec.key_value_heads) * spec.value_head_dim
         odd = tokens * heads * spec.head_dim + values
-        alternate = odd * stored + output * stored + statistic
-        modules["core_attn",] = statistic + np.where(cast > 0, output * stored, 0.0)
-        outputs["save_context"] = output * stored + statistic
+        alternate = odd * stored + put_out + statistic
+        modules["core_attn",] = statistic + np.where(cast > 0, put_out, 0.0)
+        outputs["save_context"] = put_out + statistic
         read: Modules = ("mla_up_proj",) if spec.kind == "mla" else ()
         waiting: Inputs = {
             ("core_attn", read): projected,
             ("core_attn", ("core_attn",)): statistic,
-            ("attn_proj", ()): output * stored,
+            ("attn_proj", ()): put_out,
         }
         return Kept(kept + statistic, modules, projected, alternate, outputs, waiting)
     # Softmax output and, with dropout, its mask and dropped result (5 a s / h per token).
@@ -339,10 +341,13 @@ def _kept(at: Scope, mlp: MlpSpec, hidden: float) -> Kept:
         # Weights of the choice are in single precision and widen what they scale: its gradient,
         # and those of both factors (transformers, integrations/moe.py).
         routed = replace(routed, widest=np.maximum(routed.widest, 3 * SINGLE * received * hidden))
-    # Permuted inputs of the experts, their outputs (the router's gradient needs them)
-    # and the router's scores in fp32.
-    kept = received * width * at.inputs + at.own * mlp.experts_per_token * width * at.stored
-    kept = kept + at.own * mlp.experts * 8.0
+    # Permuted inputs of the experts, the router's scores in fp32, and what the gradient of the
+    # weights of the choice needs: the experts' outputs, or their activations, kept anyway.
+    kept = received * width * at.inputs + at.own * mlp.experts * 8.0
+    if at.framework.scales_in_experts:  # beside the weights, which travel with the tokens
+        kept = kept + received * SINGLE
+    else:
+        kept = kept + at.own * mlp.experts_per_token * width * at.stored
     if mlp.latent_size:  # the sum over experts, which leads back to the hidden size
         kept = kept + at.own * width * at.inputs
     # By operation what arrives and what comes back is kept; grouped products are not.
@@ -370,8 +375,10 @@ def _block(at: Scope, mlp: MlpSpec, rows: Size, width: Size, module: str) -> Kep
 
     Unfused, the activation of a gated block is a factor of a product of its own.
     """
-    before = rows * width * (2.0 if mlp.gated else 1.0) * at.stored
-    after = rows * width * at.inputs
+    wide = rows * width * (2.0 if mlp.gated else 1.0)
+    before = wide * (at.gate_inputs if mlp.gated else at.stored)
+    gone = mlp.gated and at.framework.recomputes_activations
+    after = 0.0 * rows if gone else rows * width * at.inputs
     if mlp.gated and not at.fused:
         after = after + rows * width * at.stored
     outputs = {"save_mlpwi": before}
@@ -380,7 +387,11 @@ def _block(at: Scope, mlp: MlpSpec, rows: Size, width: Size, module: str) -> Kep
         inputs = {(word, ()): before for word in ("moe_act", "fused_group_mlp")}
         inputs["fused_group_mlp", (module,)] = after
     return Kept(
-        before + after, {(module,): after}, np.asarray(before), outputs=outputs, inputs=inputs
+        before + after,
+        {(module,): after},
+        np.asarray(wide * at.stored),
+        outputs=outputs,
+        inputs=inputs,
     )
 
 

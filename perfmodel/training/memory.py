@@ -190,7 +190,10 @@ def _output_memory(model: ModelSpec, keys: LayerKeys, framework: Framework) -> P
     behind = [piece for piece in model.edge_pieces() if piece.name in BEHIND_LAYERS]
     kept = at.norm_input(hidden, model.layers[-1].norm) + at.products(behind)
     kept = kept + at.gathered * float(model.hidden_size) * at.stored
-    weights = _token_table(model, keys, framework) + model.final_norm_parameters()
+    table = _token_table(model, keys, framework)
+    weights = table + model.final_norm_parameters()
+    adds = framework.gradient_accumulation == "fused" and model.adapters is None
+    empty = framework.empty_gradient_bytes * table * adds
     weights = weights + (vocabulary if model.lm_head_bias else 0)
     return PartMemory(
         weights + pieces_weights(behind, keys),
@@ -199,7 +202,7 @@ def _output_memory(model: ModelSpec, keys: LayerKeys, framework: Framework) -> P
         zeros,
         zeros,
         logits * framework.logit_bytes + kept,
-        logits * working,
+        logits * working + empty,
         logits * framework.idle_logit_bytes,
         logits * framework.held_logit_bytes,
     )

@@ -20,7 +20,7 @@ from perfmodel.hwprofiles.rows import kernel_widths, matrix_rates, memory_width,
 from perfmodel.model.spec import ModelSpec
 from perfmodel.operations.operations import LayerKeys, machine_of
 from perfmodel.operations.pricing import copy_time, kernel_tables, structure_of
-from perfmodel.software.framework import Framework, as_run
+from perfmodel.software.framework import Framework, as_run, product
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.training.best_layout import BEST
 from perfmodel.training.memory import shared_table
@@ -449,7 +449,7 @@ def closing_settings(work: Workload, hardware: Hardware, framework: Framework) -
             layer_graphs=framework.layer_graphs,
             communicator_bytes=framework.groups_per_axis
             * hardware.calibrated("host", "communicator_bytes"),
-            high=math.exp(memory_width(hardware)),
+            high=math.exp(memory_width(hardware, product(framework))),
         ),
         stream_widths=kernel_widths(hardware, "stream"),
         collective_widths=kernel_widths(hardware, "collective"),

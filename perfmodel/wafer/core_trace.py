@@ -324,7 +324,6 @@ def write_core_traces(
     nodes: Iterable[int],
     cores: int,
     pieces: Iterable[tuple[int, Sequence[TracePiece]]],
-    phase: str = "decode",
 ) -> int:
     """Write the traces of some nodes; a folder of traces that is there is replaced.
 
@@ -340,8 +339,6 @@ def write_core_traces(
         Of a node.
     pieces : iterable of (int, sequence of TracePiece)
         Node and instructions, in order.
-    phase : str, optional
-        Name of the folder between.
 
     Returns
     -------
@@ -357,7 +354,7 @@ def write_core_traces(
         The disk is full, or the like.
     """
     with replaced_traces(user_path(folder) / FOLDER) as temporary:
-        places = {node: temporary / phase / f"node_{node}" / step for node in nodes}
+        places = {node: temporary / "decode" / f"node_{node}" / step for node in nodes}
         texts = CoreTexts(places.values(), cores)
         for node, made in pieces:
             if node in places:

@@ -9,8 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from perfmodel.base.fields import Field, read_fields
-from perfmodel.kernels.variables import RATE, Variable, parts_of, read_variables
-from perfmodel.kernels.wafer.columns import CACHE_LAYOUTS, CLOSED_ROWS
+from perfmodel.kernels.variables import RATE, Variable, parts_of
+from perfmodel.kernels.wafer.columns import (
+    CACHE_LAYOUTS,
+    OTHER_VARIABLES,
+    PART_VARIABLES,
+    ROW_VARIABLES,
+)
 from perfmodel.kernels.wafer.products import PRODUCTS
 from perfmodel.kernels.wafer.reduce import ALGORITHMS
 from perfmodel.store.subject import Subject
@@ -30,14 +35,6 @@ AXES = ("grid", *(spec.name for spec in MAPPING_FIELDS[2:]))
 
 SCHEMA_VERSION = "1.0"
 
-
-ROW_VARIABLES, OTHER_VARIABLES, PART_VARIABLES = read_variables(
-    Path(__file__).with_name("variables.csv")
-).values()
-"""Over mapping, hardware and phase, in the kernels' order; what follows from them; of one phase,
-over mapping, hardware and part."""
-if tuple(item.name for item in ROW_VARIABLES) != CLOSED_ROWS:
-    raise ImportError("variables.csv and the kernels' CLOSED_ROWS differ in names or order")
 
 TIME_COMPONENTS = parts_of("latency", ROW_VARIABLES)
 BOTTLENECKS = tuple(name.removesuffix("_time") for name in TIME_COMPONENTS)

@@ -11,6 +11,7 @@ from perfmodel.base.errors import StrategyError
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.grid import VALID
+from tests.data import table_of
 
 SIZES = {"global_batch_size": 16, "sequence_length": 2048}
 
@@ -24,30 +25,7 @@ def test_what_is_left_open_has_its_default() -> None:
 
 @pytest.mark.parametrize(
     ("model", "axes", "message"),
-    [
-        (
-            "llama-3.1-8b",
-            {"tensor_parallel": 3},
-            "16 devices are not a multiple of tp 3 × cp 1 × pp 1 = 3; 15 or 18 would be",
-        ),
-        (
-            "llama-3.1-8b",
-            {"tensor_parallel": 64},
-            "16 devices are not a multiple of tp 64 × cp 1 × pp 1 = 64; 64 would be",
-        ),
-        (
-            "llama-3.1-8b",
-            {"tensor_parallel": 8, "data_parallel": 4},
-            "tp 8 × cp 1 × pp 1 × dp 4 = 32 is not the 16 devices; --dp 2 or --devices 32 would be",
-        ),
-        (
-            "llama-3.1-8b",
-            {"pipeline_parallel": 16, "virtual_pipeline": 3},
-            "(pipeline_parallel 16, virtual_pipeline 3, 32 layers)",
-        ),
-        ("llama-3.1-8b", {"micro_batch_size": 5}, "data_parallel 16, micro_batch_size 5)"),
-        ("mixtral-8x7b", {"expert_parallel": 3}, "expert_tensor_parallel 1, 8 experts)"),
-    ],
+    table_of(__file__, "impossible_strategies_come_with_their_numbers"),
 )
 def test_impossible_strategies_come_with_their_numbers(
     model: str, axes: dict[str, Any], message: str

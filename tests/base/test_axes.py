@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.base.axes import axis_values, columns_from_rows, decode, encode
+from perfmodel.base.axes import LEAST, axis_values, columns_from_rows, decode, encode
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.strategy_fields import FIELD_BY_NAME, FIELDS
 
@@ -19,7 +19,7 @@ def values_of(spec):
     if spec.kind == "bool":
         return st.booleans()
     if spec.kind == "float":
-        return st.floats(spec.minimum, spec.maximum)
+        return st.floats(max(spec.minimum, LEAST), spec.maximum)
     return st.integers(spec.minimum, 2**40)
 
 
@@ -57,3 +57,9 @@ def test_rows_become_columns_with_defaults():
 def test_rows_with_an_unknown_field_are_refused():
     with pytest.raises(StrategyError, match="unknown strategy field 'tensor_paralel'"):
         columns_from_rows([{}, {"tensor_paralel": 2}])
+
+
+def test_a_number_too_small_for_any_run_is_refused():
+    with pytest.raises(StrategyError, match=r"padding: 5e-324 is below .*, but not 0"):
+        encode("padding", 5e-324)
+    assert encode("padding", 0.0) == 0.0

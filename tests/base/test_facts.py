@@ -11,6 +11,7 @@ import pytest
 from perfmodel.base.errors import HardwareError
 from perfmodel.base.facts import Record, read_folder
 from perfmodel.base.fields import fact, facts_of
+from tests.data import table_of
 
 
 @dataclass(frozen=True)
@@ -87,27 +88,7 @@ def test_a_file_may_hold_several_subjects(tmp_path):
 
 @pytest.mark.parametrize(
     ("old", "new", "text"),
-    [
-        ("stages = 3", "stagse = 3", "loop.toml: unknown key 'stagse'; did you mean stages?"),
-        ("stages = 3", "stages = 0", "'stages' must be a finite number above 0, not 0"),
-        ("stages = 3", "stages = true", "'stages' must be a finite number above 0, not True"),
-        ("stages = 3", "stages = nan", "'stages' must be a finite number above 0, not nan"),
-        ("depth = 2", "depth = 1.5", "'depth' must be a whole number of at least 1, not 1.5"),
-        ("depth = 2", "depth = 0", "'depth' must be a whole number of at least 1, not 0"),
-        ("fused = true", "fused = 1", "'fused' must be true or false, not 1"),
-        ('"rows"', '"row"', "'style' must be one of rows, columns, not 'row'"),
-        ("[16, 32.0]", "[16]", "must be a list of lists of shape any x 2, each entry a"),
-        ("[16, 32.0]", '[16, "a"]', "of at least 0 [B], not [[16, 'a'], [64, 64]]"),
-        ("depth = 2", "depth = 2\nformats = 'fp8'", "'formats' must be a list, each entry one of"),
-        ("fused = true", "", "[source] names 'fused', which it does not state"),
-        ('fused = "manual, p. 4"', "", "'fused' has no source; say under [source] where"),
-        ('"manual, p. 4"', '""', "'fused' has no source"),
-        ('"manual, p. 4"', "4", "'source' must be a table of texts"),
-        ("depth = 2", "depth = 2\nextends = 'lop'", "'extends' names the unknown file 'lop'; did"),
-        ("depth = 2", "depth = 2\nextends = 'loop'", "'extends' goes in a circle: loop -> loop"),
-        ("depth = 2", "depth = 2\nrank = 'a'", "'rank' must be a whole number, not 'a'"),
-        ("depth = 2", "depth = ", "loop.toml: not valid TOML"),
-    ],
+    table_of(__file__, "wrong_files_get_one_clear_line"),
 )  # fmt: skip
 def test_wrong_files_get_one_clear_line(tmp_path, old, new, text):
     assert old in WHOLE

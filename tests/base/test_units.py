@@ -17,6 +17,7 @@ from perfmodel.base.units import (
     format_si,
     format_size,
     format_time,
+    parse_clock,
     parse_size,
 )
 
@@ -194,3 +195,17 @@ def test_kernels_take_names() -> None:
     assert perfmodel.stream_times("dgx-h100", 1e6, 1e6).time > 0
     assert perfmodel.collective_times("dgx-h100", "all_reduce", 2**20, 8) > 0
     assert perfmodel.HardwareCosts("dgx-h100").hardware.name == "dgx-h100"
+
+
+@pytest.mark.parametrize(
+    ("text", "clock"),
+    [("1.2GHz", 1.2e9), ("1200 mhz", 1.2e9), ("1.83e9", 1.83e9), ("2.1 GHz", 2.1e9)],
+)
+def test_clock(text: str, clock: float) -> None:
+    assert parse_clock(text) == clock
+
+
+@pytest.mark.parametrize("text", ["1.2", "1200", "fast", "", "1.2TB", "1.2.3GHz", "0GHz", "nan"])
+def test_no_clock(text: str) -> None:
+    with pytest.raises(DataError, match="should be a clock from 1MHz to 100GHz"):
+        parse_clock(text)

@@ -25,9 +25,9 @@ CP = {
 
 
 def test_verbs_answer_random_requests_alike(tmp_path: Path, one_answer: Any) -> None:
-    drawn = itertools.islice(one_answer.requests(38), 30)
+    drawn = itertools.islice(one_answer.requests(38), 12)
     found = [(request, one_answer.verbs(request, tmp_path)) for request in drawn]
-    assert sum(unlike is not None for _, unlike in found) >= 6
+    assert sum(unlike is not None for _, unlike in found) >= 2
     assert not [(request, unlike) for request, unlike in found if unlike]
 
 
@@ -42,10 +42,10 @@ def test_software_says_how_keys_are_exchanged_in_every_verb(
 
 @pytest.mark.parametrize("first", range(3))
 def test_files_come_back(first: int, tmp_path: Path, one_answer: Any) -> None:
-    every = 3989
+    every = 7919
     found = [
         (request, one_answer.files(request, tmp_path))
-        for request in itertools.islice(one_answer.every_file(), 1327 * first, None, every)
+        for request in itertools.islice(one_answer.every_file(), 2639 * first, None, every)
     ]
     assert not [(request, unlike) for request, unlike in found if unlike]
 

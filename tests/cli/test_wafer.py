@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cli.running import run
+from tests.data import table_of
 
 MODEL = ("--model", "llama-3-8b", "--hardware", "wse-2")
 
@@ -66,23 +67,7 @@ def test_a_whole_request() -> None:
 
 @pytest.mark.parametrize(
     ("asked", "word"),
-    [
-        (("--grid", "42a"), "grid: '42a'"),
-        (("--grid", "900"), "key 'grid'"),
-        (("--grid", "300", "--regions", "40"), "key 'regions'"),
-        (("--grid", "300", "--context", "9999"), "context: 9,999"),
-        (("--context", "0"), "0 is below 1"),
-        (("--isl", "9"), "--isl"),
-        (("--prefill-grid", "9"), "--prefill-grid"),
-        (("--isl", "9", "--osl", "9", "--context", "9"), "--context"),
-        (("--sweep", "mesh.clock=1,2"), "--sweep"),
-        (("--grid", "300", "--sweep", "grid=300,400"), "--grid"),
-        (("--grid", "300,400", "--explain"), "--explain"),
-        (("--phase", "both"), "phase: unknown 'both'"),
-        (("--set", "mesh.clok=1"), "mesh.clock"),
-        (("--product", "sum"), "summa"),
-        (("--precision", "fp64"), "precision: unknown format 'fp64'"),
-    ],
+    table_of(__file__, "wrong_input_is_one_line"),
 )
 def test_wrong_input_is_one_line(asked: tuple[str, ...], word: str) -> None:
     result = run("wafer", *MODEL, *asked)

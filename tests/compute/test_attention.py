@@ -19,75 +19,11 @@ from perfmodel.compute.attention import (
 from perfmodel.hwprofiles import list_hardware, load_hardware
 from perfmodel.kernels.attention.tiles import visited_tiles
 from perfmodel.measured.kinds.attention import unmasked_pairs
+from tests.amount import cases
+from tests.data import table_of
 
 # profile, batch, queries and keys, heads, key-value heads, d_qk, d_v, backward, seconds, tolerance
-LARGE_CALLS = [
-    ("dgx-a100", 4, 8192, 32, 2, 128, 128, False, 11.001e-3, 0.05),  # aiconfigurator 095f58a sglang
-    (
-        "dgx-a100",
-        4,
-        16384,
-        64,
-        2,
-        128,
-        128,
-        False,
-        85.644e-3,
-        0.05,
-    ),  # aiconfigurator 095f58a sglang
-    (
-        "dgx-h100",
-        16,
-        8192,
-        64,
-        4,
-        128,
-        128,
-        False,
-        31.714e-3,
-        0.15,
-    ),  # aiconfigurator 095f58a sglang
-    ("dgx-h100", 4, 4096, 32, 4, 128, 128, False, 1.1358e-3, 0.2),  # aiconfigurator 095f58a sglang
-    ("dgx-b200", 8, 16384, 32, 4, 64, 64, False, 11.798e-3, 0.1),  # aiconfigurator 095f58a sglang
-    (
-        "dgx-b200",
-        4,
-        16384,
-        48,
-        48,
-        256,
-        256,
-        False,
-        20.730e-3,
-        0.1,
-    ),  # aiconfigurator 095f58a sglang
-    ("dgx-b200", 1, 131072, 128, 8, 128, 128, False, 423.2e-3, 0.1),  # cudnn-frontend 9793df5 cuDNN
-    ("dgx-b200", 1, 131072, 128, 8, 128, 128, True, 1375.1e-3, 0.1),  # cudnn-frontend 9793df5 cuDNN
-    (
-        "dgx-b200",
-        1,
-        4096,
-        64,
-        8,
-        128,
-        128,
-        True,
-        837.45e-6,
-        0.1,
-    ),  # SimuMax 4dcaae5 TransformerEngine
-    (
-        "dgx-b200",
-        1,
-        131072,
-        64,
-        64,
-        192,
-        128,
-        True,
-        1.1882,
-        0.15,
-    ),  # SimuMax 4dcaae5 TransformerEngine
-]
+LARGE_CALLS = table_of(__file__, "large_calls")
 
 
 @pytest.mark.parametrize("call", LARGE_CALLS)
@@ -335,7 +271,7 @@ def test_a_steady_load_is_never_faster():
     st.integers(0, 60),
     st.sampled_from([0, 1, 5, 33, 200]),
 )
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=cases(200), deadline=None, derandomize=True)
 def test_unmasked_pairs_of_causal_masks_are_exact(queries, cached, window):
     keys = queries + cached
     assert unmasked_pairs(queries, keys, True, window) == visited_tiles(

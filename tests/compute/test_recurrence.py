@@ -18,6 +18,7 @@ from perfmodel.compute.recurrence import (
 )
 from perfmodel.compute.recurrence_counts import RECURRENCE_PHASES, RECURRENCES, recurrence_flops
 from perfmodel.hwprofiles import list_hardware, load_hardware
+from tests.amount import cases
 
 H100 = load_hardware("dgx-h100")
 SHAPES = {
@@ -69,7 +70,7 @@ def test_no_faster_than_the_roofline(kind, phase):
 
 @pytest.mark.parametrize(("kind", "phase"), EVERY)
 @given(data=st.data())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=cases(15), deadline=None)
 def test_time_never_falls_with_a_size(kind, phase, data):
     sizes = {
         "batch": st.integers(1, 64),

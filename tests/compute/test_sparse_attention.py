@@ -16,6 +16,7 @@ from perfmodel.compute.sparse_attention import (
     sparse_keys,
 )
 from perfmodel.hwprofiles import load_hardware
+from tests.amount import cases
 
 
 def seen_keys(position, selected, window, compression, block):
@@ -41,7 +42,7 @@ def seen_keys(position, selected, window, compression, block):
     st.sampled_from([0, 1, 13, 128]),
     st.sampled_from([(0, 1), (1, 1), (4, 1), (128, 1), (1, 8), (1, 16)]),
 )
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=cases(300), deadline=None, derandomize=True)
 def test_keys_are_those_counted_query_by_query(queries, cached, chosen, window, kind):
     compression, block = kind
     selected = chosen * block * (1 if block > 1 else 7)

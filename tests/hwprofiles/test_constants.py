@@ -14,6 +14,7 @@ import perfmodel
 from perfmodel.base.errors import HardwareError
 from perfmodel.hwprofiles.constants import Lookup, constants, fits, implausible, known, names
 from perfmodel.hwprofiles.loader import profile_files
+from tests.data import table_of
 
 
 def stated() -> Iterator[tuple[str, str, str, Any]]:
@@ -87,25 +88,7 @@ def test_every_fit_is_cited_and_says_data_rows_and_script() -> None:
 
 @pytest.mark.parametrize(
     ("group", "key", "words", "expected"),
-    [
-        ("host", "launch_time", {}, ("launch_time",)),
-        ("gemm", "heat_time", {"precision": "fp8", "library": ""}, ("heat_time_fp8", "heat_time")),
-        (
-            "gemm",
-            "heat_time",
-            {"precision": "fp8", "library": "_training"},
-            ("heat_time_fp8_training", "heat_time"),
-        ),
-        ("gemm", "heat_time", {"precision": "fp8"}, ("heat_time",)),
-        ("attention", "tail", {"library": "portable"}, ("portable_tail", "tail")),
-        (
-            "moe",
-            "tile_half",
-            {"kernel": "triton", "precision": "fp8_block"},
-            ("tile_half_triton_fp8_block", "tile_half_fp8_block", "tile_half_triton", "tile_half"),
-        ),
-        ("uncertainty", "gemm", {"regime": "small"}, ("gemm_small", "gemm")),
-    ],
+    table_of(__file__, "the_most_specific_name_of_a_constant_comes_first"),
 )
 def test_the_most_specific_name_of_a_constant_comes_first(
     group: str, key: str, words: dict[str, str], expected: tuple[str, ...]

@@ -20,7 +20,7 @@ from perfmodel.hwprofiles import (
 from perfmodel.hwprofiles.constants import constants
 from perfmodel.hwprofiles.loader import FOLDER, normalise, profile_files
 from perfmodel.hwprofiles.schema import DEVICE, MEMORY, NETWORK, TOPOLOGIES
-from tests.data import DOCS, NO_DOCUMENTS, SHARED, needed
+from tests.data import DOCS, NO_DOCUMENTS, SHARED, needed, table_of
 
 # A complete system in one file, for tests that write profiles.
 COMPLETE = """
@@ -157,61 +157,7 @@ def test_unknown_parent_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("before", "after", "message"),
-    [
-        ("bandwidth = 1e12", "bandwidth = -1e12", r"device\.memory\.bandwidth' must be a finite"),
-        ("bandwidth = 1e12", "bandwidth = 0", r"above 0 \(at least 1e-100\) \[B/s\], not 0"),
-        ("bandwidth = 1e12", "bandwidth = 5e-324", r"at least 1e-100\) \[B/s\], not 5e-324"),
-        ("bandwidth = 1e12", "bandwidth = nan", r"device\.memory\.bandwidth.*not nan"),
-        ("bandwidth = 1e12", "bandwidth = inf", r"device\.memory\.bandwidth.*not inf"),
-        ("bandwidth = 1e12", 'bandwidth = "1 TB/s"', r"must be a finite number.*not '1 TB/s'"),
-        ("bandwidth = 1e12", "bandwidth = true", r"must be a finite number.*not True"),
-        ("bandwidth = 1e12", "bandwith = 1e12", r"'device\.memory\.bandwith'; did you mean band"),
-        ("tdp = 100", "", r"'device\.tdp' is missing \(board power limit"),
-        ("compute_units = 10", "compute_units = 1.5", r"compute_units' must be an integer"),
-        ("bf16 = 1e14", "", r"device\.peak_flops' needs at least one of"),
-        ("bf16 = 1e14", "bf61 = 1e14", r"unknown key 'device\.peak_flops\.bf61'; did you mean"),
-        ('topology = "ring"', 'topology = "rings"', r"network\.0\.topology.*did you mean ring\?"),
-        (
-            'topology = "ring"',
-            'topology = "fully-connected"\nclosing_side = 4',
-            r"network\.0\.closing_side' is for ring, torus-2d, torus-3d; a fully-conn",
-        ),
-        ("size = 4", "size = 4\nsocket_devices = 2", r"socket_devices' and 'socket_bandwidth' are"),
-        (
-            "size = 4",
-            "size = 4\nuplink_bandwidth = 1e9",
-            r"network\.0\.uplink_devices' and 'uplink_b",
-        ),
-        (
-            "size = 4",
-            "size = 4\nuplink_devices = 2\nuplink_bandwidth = 1e9",
-            r"uplink_devices' is for a bus \(a level named pcie or pci\), not 'inner'",
-        ),
-        ("size = 4", "size = 0", r"system\.network\.0\.size' is 0.*outermost"),
-        ("size = 4", "size = 4\noversubscription = 0.5", r"oversubscription.*at least 1"),
-        ('name = "outer"', 'name = "inner"', r"system\.network\.1\.name' must be unique"),
-        ("[system]", "[sytem]", r"unknown key 'sytem'; did you mean system\?"),
-        ("[calibration.host]", "[calibration.hots]", r"unknown key 'calibration\.hots'"),
-        ("value = 4e-6", "value = 1.0", r"launch_time\.value' = 1 lies outside its bounds"),
-        ('source = "prior"', 'source = ""', r"launch_time\.source' is empty"),
-        ("launch_time = {{", "launch_time = 3.0 # {{", r"launch_time\.value' = 3 lies outside its"),
-        (
-            "launch_time = {{",
-            "launch_time = true # {{",
-            r"launch_time' must be a number, .prior. or",
-        ),
-        ("launch_time = {{", "launch_time = 'prior?' # {{", r"must be a number.*not 'prior\?'"),
-        (
-            "launch_time = {{",
-            "lunch_time = {{",
-            r"unknown constant .*lunch_time'; did you mean launch",
-        ),
-        ("value = 4e-6", "vaule = 4e-6", r"launch_time\.vaule'; did you mean value"),
-        ('source = "prior"', 'fit = "gem-h100"', r"cites the unknown fit 'gem-h100'; did you mean"),
-        ("[device.memory]", "[[device.memory]]", r"'device\.memory' must be a table"),
-        ('name = "{name}"', 'name = "{name}"\naliases = "x"', r"'aliases' must be a list of texts"),
-        ('name = "{name}"', 'name = "{name}"\nnotes = [1]', r"'notes' must be a list of texts"),
-    ],
+    table_of(__file__, "wrong_profile_is_refused_by_file_and_key"),
 )
 def test_wrong_profile_is_refused_by_file_and_key(
     tmp_path: Path, before: str, after: str, message: str

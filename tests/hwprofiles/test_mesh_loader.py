@@ -10,7 +10,7 @@ from perfmodel.base.errors import HardwareError
 from perfmodel.hwprofiles import list_meshes, load_hardware, load_mesh, mesh_paths
 from perfmodel.hwprofiles.mesh import CONSTANTS, MESH, MOST_CONSTANTS
 from perfmodel.hwprofiles.mesh_loader import is_mesh, names_mesh
-from tests.data import DOCS
+from tests.data import DOCS, table_of
 
 SYSTEMS = {"n150": 1, "n300": 2, "quietbox": 8, "galaxy": 32, "p100": 1, "p150": 1}
 SYSTEMS |= {"quietbox-blackhole": 4, "wse-2": 1, "wse-3": 1, "wse-2-nodes": 56}
@@ -79,26 +79,7 @@ def test_overrides_and_files(tmp_path: Path) -> None:
 
 
 LINK = {"mesh.chip_bandwidth": 1e9}
-WRONG_FILES = [
-    ("[mesh]\nclock = 1e9\n", "'mesh.rows' is missing"),
-    ('extends = "wse-2"\n[mesh]\nclok = 1\n', "did you mean"),
-    ('extends = "wse-2"\n[mesh]\nclock = nan\n', "'mesh.clock' must be a finite number above 0"),
-    ('extends = "wse-2"\n[mesh]\nrows = -1\n', "'mesh.rows' must be an integer of at least 1"),
-    ('extends = "wse-2"\n[mesh]\nrows = 9000000000\n', "at most 16777216"),
-    ('extends = "wse-2"\n[mesh]\nrows = 1.5\n', "must be an integer"),
-    ('extends = "wse-2"\n[mesh]\nsram_reserved = 1e9\n', "leaves nothing"),
-    ('extends = "wse-2"\n[mesh]\nchip_rows = 2\n', "'mesh.chip_bandwidth'"),
-    ('extends = "wse-2"\n[macs_per_cycle]\nfp17 = 1\n', "fp17"),
-    ('extends = "wse-2"\n[constants]\nluck = 1\n', "luck"),
-    ('extends = "wse-2"\n[constants]\nmac_fraction = 2\n', "at most 1"),
-    ('extends = "wse-2"\n[constants]\ndram_fraction = 1\nlayer_latency = 1\n', "at most 5"),
-    ('extends = "wse-2"\nmesh = 3\n', "'mesh' must be a table"),
-    ('extends = "wse-2"\naliases = "x"\n', "'aliases' must be a list of texts"),
-    ('extends = "wse-2"\n[source]\nmesh = 3\n', "'source.mesh' must be a text"),
-    ('extends = "wse-9"\n', "unknown mesh 'wse-9'"),
-    ('extends = "./own.toml"\n', "in a circle"),
-    ("[mesh\n", "not valid TOML"),
-]
+WRONG_FILES = table_of(__file__, "wrong_files")
 
 
 @pytest.mark.parametrize(("text", "message"), WRONG_FILES)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from perfmodel.base.errors import HardwareError
-from perfmodel.hwprofiles.rows import MAX_ROWS, hardware_rows
+from perfmodel.hwprofiles import load_hardware
+from perfmodel.hwprofiles.rows import MAX_ROWS, hardware_rows, memory_errors, memory_width
 
 
 def test_every_combination_of_swept_values_makes_a_row() -> None:
@@ -36,3 +37,14 @@ def test_what_cannot_be_is_named(settings: dict, swept: dict, message: str) -> N
     with pytest.raises(HardwareError) as error:
         hardware_rows(["dgx-h100"], settings, swept)
     assert message in str(error.value)
+
+
+def test_memory_is_as_sure_as_what_was_measured_of_its_software():
+    widths, h100 = memory_errors(), load_hardware("dgx-h100")
+    own = {name: memory_width(h100, name) for name in widths["software"]}
+    assert own == {name: it["width"] for name, it in widths["software"].items()}
+    assert memory_width(h100, "colossal-ai") == widths["unseen"]
+    assert memory_width(load_hardware("tpu-v5e-pod"), "megatron") == widths["unseen"]
+    stated = load_hardware("dgx-h100", {"calibration.uncertainty.memory": 0.3})
+    assert memory_width(stated, "megatron") == memory_width(stated, "colossal-ai") == 0.3
+    assert memory_width(load_hardware("astra-sanity"), "megatron") == 0.0

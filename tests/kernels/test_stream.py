@@ -24,6 +24,7 @@ from perfmodel.kernels.stream import (
     stream_time,
     stream_times,
 )
+from tests.amount import cases
 
 L40S = load_hardware("l40s-server")  # 96 MiB of cache that all units share
 
@@ -108,7 +109,7 @@ def test_a_fused_operation_costs_nothing():
 
 
 @given(sizes, sizes, shares, st.integers(1, 20))
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=cases(300), deadline=None, derandomize=True)
 def test_monotone_in_bytes_and_never_above_the_cache_rate(read, written, cached, launches):
     time = stream_time(DEVICE, read, written, 0.0, float(launches), cached)[0]
     more = stream_time(DEVICE, read * 1.01 + 1e4, written, 0.0, float(launches), cached)[0]
@@ -119,7 +120,7 @@ def test_monotone_in_bytes_and_never_above_the_cache_rate(read, written, cached,
 
 
 @given(sizes, shares, st.floats(0.0, 1e12))
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=cases(200), deadline=None, derandomize=True)
 def test_a_faster_device_is_never_slower(size, cached, flops):
     time = stream_time(DEVICE, size, 0.0, flops, 1.0, cached)[0]
     for change in ({"bandwidth": 5e12}, {"vector_rate": 5e13}, {"cache_capacity": 1e8}):
@@ -128,14 +129,14 @@ def test_a_faster_device_is_never_slower(size, cached, flops):
 
 
 @given(sizes, shares)
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=cases(100), deadline=None, derandomize=True)
 def test_a_warmer_cache_is_never_slower(size, cached):
     cold = stream_time(DEVICE, size, 0.0, 0.0, 1.0, 0.0)[0]
     assert stream_time(DEVICE, size, 0.0, 0.0, 1.0, cached)[0] <= cold * (1 + 1e-12)
 
 
 @given(sizes, sizes, st.floats(0.0, 1e9))
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=cases(200), deadline=None, derandomize=True)
 def test_second_reads_cost_at_most_memory_and_at_least_nothing(size, again, distance):
     once = stream_time(DEVICE, size, 0.0, 0.0, 1.0, 0.0)[0]
     twice = stream_time(DEVICE, size, 0.0, 0.0, 1.0, 0.0, again, distance)[0]

@@ -81,6 +81,13 @@ def test_each_kind_is_compiled_apart(fresh):
     assert choice({"gemms": 11_001, "streams": 5001}).compiled
 
 
+@pytest.mark.parametrize(("done", "compiled"), [(50, True), (150, False)])
+def test_little_work_that_is_over_is_not_compiled_for(fresh, monkeypatch, done, compiled):
+    do(monkeypatch, streams=done)
+    expect(gemms=13_000)  # 10 s of compiling for them, and 5 for streams, were there many
+    assert work.compiling() is compiled
+
+
 def test_small_work_adds_up(fresh, monkeypatch):
     """As many rows are compared, or as a long session asks for."""
     for _ in range(11):

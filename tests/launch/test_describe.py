@@ -8,29 +8,14 @@ import pytest
 
 from perfmodel.launch.describe import settled
 from perfmodel.model.presets import load_model
+from tests.data import table_of
 
 BASE = {"data_parallel": 8, "global_batch_size": 64, "sequence_length": 4096}
 
 
 @pytest.mark.parametrize(
     ("strategy", "field", "value"),
-    [
-        ({"context_parallel_kind": "all_to_all"}, "context_parallel_kind", "ring"),
-        ({"context_parallel_kind": "all_gather", "context_parallel": 2},
-         "context_parallel_kind", "all_gather"),
-        ({"pipeline_schedule": "gpipe"}, "pipeline_schedule", "1f1b"),
-        ({"pipeline_schedule": "gpipe", "pipeline_parallel": 2}, "pipeline_schedule", "gpipe"),
-        ({"zero_stage": 3, "data_parallel": 1}, "zero_stage", 0),
-        ({"zero_stage": 3, "data_parallel": 1, "context_parallel": 2}, "zero_stage", 3),
-        ({"zero_stage": 3}, "zero_stage", 3),
-        ({"shard_group": 8}, "shard_group", 0),
-        ({"shard_group": 4}, "shard_group", 4),
-        ({"mapping": "data-tensor-context-pipeline"}, "mapping", "tensor-context-data-pipeline"),
-        ({"mapping": "data-tensor-context-pipeline", "tensor_parallel": 2},
-         "mapping", "data-tensor-context-pipeline"),
-        ({"mapping": "context-tensor-pipeline-data", "tensor_parallel": 2, "pipeline_parallel": 2},
-         "mapping", "tensor-context-pipeline-data"),
-    ],
+    table_of(__file__, "a_strategy_is_settled"),
 )  # fmt: skip
 def test_a_strategy_is_settled(strategy: dict[str, Any], field: str, value: object) -> None:
     found = settled({**BASE, **strategy}, None)

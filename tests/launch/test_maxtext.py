@@ -249,7 +249,7 @@ max_target_length: 4096
 )
 def test_experts_run_as_the_file_says(words: dict[str, Any], facts: dict[str, Any]) -> None:
     text = MIXTRAL + "".join(f"{key}: {value}\n" for key, value in words.items())
-    _, read = parse_launch(text, "x.yml", devices=64)
+    _, read = parse_launch(text, "x.yml", typed={"devices": 64})
     assert {key: getattr(read.framework, key) for key in facts} == facts
     ignored = "capacity_factor" in words and "sparse_matmul" not in words
     assert any("capacity_factor" in remark for remark in read.remarks) == ignored

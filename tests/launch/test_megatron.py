@@ -11,6 +11,7 @@ from perfmodel.base.errors import FormatError, ModelError, StrategyError
 from perfmodel.launch.software import format_launch, parse_launch
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import load_framework
+from tests.data import table_of
 from tests.launch.launches import MODELS, one_launch, plain_model, round_trips
 
 
@@ -218,42 +219,8 @@ BASE = (
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (
-            "--tensor-model-parallel-size two",
-            "run.sh:1: --tensor-model-parallel-size 'two': should be",
-        ),
-        ("--tensor-model-parallel-size $TP", "does not say what the variable is"),
-        ("--tensor-model-parallel-size 0", "at least 1"),
+        *table_of(__file__, "wrong_values_are_one_line_with_the_option"),
         ("--hidden-size " + "9" * 400, "at most 2^40"),
-        (
-            "--cp-comm-type a2a+p2p --context-parallel-size 2",
-            "'a2a+p2p': should be one of p2p, a2a, all_gather",
-        ),
-        (
-            "--fp8-format hybrid --fp8-recipe blockwise",
-            "--fp8-recipe 'blockwise': should be one of",
-        ),
-        ("--fp16", "should be another, or absent, with --fp16"),
-        (
-            "--moe-layer-freq ([0]*3 --num-experts 8",
-            "--moe-layer-freq '([0]*3': should be a number",
-        ),
-        ("--moe-layer-freq [1]*9999999 --num-experts 8", "should be a number, or a list of 32"),
-        ("--window-size left,right", "keys to the left"),
-        (
-            "--pipeline-model-parallel-layout Et|t|tL --pipeline-model-parallel-size 2",
-            "a multiple of 2 stages",
-        ),
-        (
-            "--num-layers-per-virtual-pipeline-stage 5 --pipeline-model-parallel-size 2",
-            "a divisor of the 16 layers",
-        ),
-        (
-            "--num-distributed-optimizer-instances 3 --use-distributed-optimizer",
-            "a divisor of data × context degrees = 16",
-        ),
-        ("--num-query-groups 5 --group-query-attention", "run.sh: key 'heads'"),
-        ("--quotes 'that do not close", "run.sh:1: quotes or a backslash without an end"),
     ],
 )
 def test_wrong_values_are_one_line_with_the_option(more: str, message: str) -> None:
@@ -381,3 +348,21 @@ def test_a_recipe_in_yaml_holds_arguments(text: str) -> None:
 def test_a_wrong_argument_of_a_recipe_is_named_with_its_line() -> None:
     with pytest.raises(FormatError, match=r"recipe.yaml:6: micro-batch-size '0': should be"):
         parse_launch(RECIPE.replace("micro_batch_size: 1", "micro_batch_size: 0"), "recipe.yaml")
+
+
+@pytest.mark.parametrize(
+    ("flags", "size"),
+    [
+        ("", 12.0),
+        ("--use-precision-aware-optimizer", 12.0),
+        ("--use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16", 8.0),
+        ("--use-precision-aware-optimizer --exp-avg-dtype fp8 --exp-avg-sq-dtype fp16", 7.0),
+    ],
+)
+def test_moments_are_as_wide_as_a_file_states(flags: str, size: float) -> None:
+    launch = one_launch("llama-3.1-8b", devices=8, global_batch_size=64, sequence_length=8192)
+    _, found = parse_launch(format_launch("megatron", launch).replace('"$@"', flags), "run.sh")
+    assert found.framework.optimizer_bytes == size
+    moments = load_framework(launch.framework, optimizer_bytes=size)
+    _, again = parse_launch(format_launch("megatron", replace(launch, framework=moments)), "run.sh")
+    assert again.framework.optimizer_bytes == size

@@ -6,7 +6,7 @@ import pytest
 
 from perfmodel.base.errors import PerfModelError
 from perfmodel.launch.software import parse_launch, read_launch
-from tests.data import launch_sample
+from tests.data import launch_sample, table_of
 
 
 def test_the_sample() -> None:
@@ -41,22 +41,7 @@ def test_defaults_are_conservative() -> None:
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
-    [
-        ("  dp: 4", "  dp: four", "x.yaml:24: parallelism.dp 'four': should be a whole number"),
-        ("  pp: 2", "  vpp: 2", "no parallelism.pp; it should be there"),
-        ("  pp: 2", "  pp: 2\n  vpp: 2", "x.yaml:26: unknown key parallelism.vpp"),
-        (
-            "tp_mode: REDUCE_SCATTER",
-            "tp_mode: ring",
-            "parallelism.tp_mode 'ring': should be one of",
-        ),
-        (
-            "general:",
-            "# torchrun --nnodes 2 --nproc-per-node 8\ngeneral:",
-            "16 devices: the degrees'",
-        ),
-        ("    hidden_size: 4096", "    hidden_size: 0", "model.model_config: "),
-    ],
+    table_of(__file__, "bad_input_is_one_line_with_the_key"),
 )
 def test_bad_input_is_one_line_with_the_key(old: str, new: str, message: str) -> None:
     text = launch_sample("nanotron.yaml").read_text(encoding="utf-8").replace(old, new)

@@ -93,7 +93,9 @@ def test_an_experiment_with_variables_and_turbo() -> None:
 
 
 def test_defaults_are_those_of_primus() -> None:
-    _, launch = parse_launch(experiment("tensor_model_parallel_size: 2"), "x.yaml", devices=8)
+    _, launch = parse_launch(
+        experiment("tensor_model_parallel_size: 2"), "x.yaml", typed={"devices": 8}
+    )
     assert launch.framework.name.partition("[")[0] == "primus"
     assert (launch["micro_batch_size"], launch["global_batch_size"]) == (2, 16)
     assert (launch["sequence_length"], launch["sequence_parallel"]) == (1024, True)
@@ -138,7 +140,9 @@ def test_turbo_needs_its_main_switch() -> None:
 def test_other_frameworks_have_their_own_keys(
     framework: str, overrides: str, model: str, expected: dict[str, object]
 ) -> None:
-    name, launch = parse_launch(experiment(overrides, model, framework), "x.yaml", devices=16)
+    name, launch = parse_launch(
+        experiment(overrides, model, framework), "x.yaml", typed={"devices": 16}
+    )
     assert name == "primus"
     assert launch.framework.name.partition("[")[0] == framework
     assert launch.model is not None
@@ -199,7 +203,7 @@ def test_turbo_is_written() -> None:
 )
 def test_bad_input_is_one_line_with_the_key(text: str, message: str) -> None:
     with pytest.raises(FormatError) as caught:
-        parse_launch(text, "x.yaml", devices=8)
+        parse_launch(text, "x.yaml", typed={"devices": 8})
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 

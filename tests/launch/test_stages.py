@@ -12,6 +12,7 @@ from perfmodel.launch.describe import Launch, settled
 from perfmodel.launch.software import format_launch, parse_launch
 from perfmodel.launch.torchtitan import NAMES
 from perfmodel.training.layout import stage_layout
+from tests.data import table_of
 from tests.launch.launches import BRIDGE, MEGATRON, TITAN, one_launch, split_of
 
 PRIMUS = (
@@ -241,23 +242,7 @@ def test_a_table_of_a_schedule_is_named() -> None:
 
 @pytest.mark.parametrize(
     ("options", "expected"),
-    [
-        ("--pipeline-model-parallel-layout 'Et*7|(t*9|)*2t*7L'", (1, "7,9,9,7")),
-        ("--pipeline-model-parallel-layout 'Et*8|(t*8|)*2t*8L'", (1, "even")),
-        ("--pipeline-model-parallel-layout 'Et*4|(t*4|)*6t*4L'", (2, "even")),
-        ("--pipeline-model-parallel-layout 'E|t*16|t*16|L'", (1, "0,16,16,0")),
-        ("--pipeline-model-parallel-layout 'Et*8|t*8|t*16L|'", (1, "Et*8|t*8|t*16L|")),
-        ("--decoder-first-pipeline-num-layers 5", (1, "first=5")),
-        (
-            "--decoder-first-pipeline-num-layers 6 --decoder-last-pipeline-num-layers 4",
-            (1, "first=6,last=4"),
-        ),
-        (
-            "--decoder-last-pipeline-num-layers 2 --num-virtual-stages-per-pipeline-rank 2",
-            (2, "last=2"),
-        ),
-        ("", (1, "even")),
-    ],
+    table_of(__file__, "layouts_of_megatron"),
 )
 def test_layouts_of_megatron(options: str, expected: tuple[int, str]) -> None:
     assert split_of(MEGATRON + options) == expected

@@ -12,6 +12,7 @@ from perfmodel.base.errors import FormatError, StrategyError
 from perfmodel.launch.software import format_launch, keys_of, parse_launch, prepared
 from perfmodel.launch.torchtitan import usual_layers
 from perfmodel.model.presets import load_model
+from tests.data import table_of
 from tests.launch.launches import TITAN, one_launch, round_trips, split_of
 
 
@@ -171,26 +172,7 @@ def test_words_on_a_command_line() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [
-        ({"zero_stage": 1}, "torchtitan cannot do zero_stage 1; it offers 3, 2"),
-        ({"zero_stage": 0, "tensor_parallel": 2}, "go with no other parallelism"),
-        ({"tensor_parallel": 2, "sequence_parallel": False}, "sequence_parallel false; it offers"),
-        ({"precision": "nvfp4"}, "precision nvfp4; it offers bf16, fp8, mxfp8"),
-        ({"context_parallel": 2, "context_parallel_kind": "all_to_all"}, "offers all_gather, ring"),
-        (
-            {"pipeline_parallel": 2, "pipeline_schedule": "zb_h1"},
-            "torchtitan cannot do pipeline_schedule zb_h1; it offers 1f1b, gpipe, interleaved, "
-            "looped_bfs, interleaved_zero_bubble, zb_v, dualpipe_v",
-        ),
-        (
-            {"pipeline_parallel": 2, "pipeline_schedule": "looped_bfs"},
-            "pipeline_schedule looped_bfs, virtual_pipeline 1: such a schedule has two stages",
-        ),
-        (
-            {"pipeline_parallel": 2, "virtual_pipeline": 2, "micro_batch_group": 4},
-            "torchtitan cannot do micro_batch_group 4: its groups are the rounds",
-        ),
-    ],
+    table_of(__file__, "what_torchtitan_cannot_do_is_refused"),
 )
 def test_what_torchtitan_cannot_do_is_refused(changes: dict[str, Any], message: str) -> None:
     axes = {"zero_stage": 3, "global_batch_size": 64, "sequence_length": 4096, **changes}
@@ -256,11 +238,11 @@ def test_recipes_of_float8(table: str) -> None:
     """One scale per tensor is the default; of scales per row nothing is gathered in 8 bits."""
     for recipe, facts in (("tensorwise", ("current", True)), ("rowwise", ("rows", False))):
         text = f'{OLD}[{table}]\nrecipe_name = "{recipe}"\n'
-        launch = parse_launch(text, "job.toml", devices=64)[1]
+        launch = parse_launch(text, "job.toml", typed={"devices": 64})[1]
         assert (launch.framework.scaling, launch.framework.gathers_quantised) == facts
         written = tomllib.loads(format_launch("torchtitan", launch))
         assert written["quantize"]["linear"]["float8"]["recipe_name"] == recipe
-    assert parse_launch(OLD, "job.toml", devices=64)[1].framework.scaling == "current"
+    assert parse_launch(OLD, "job.toml", typed={"devices": 64})[1].framework.scaling == "current"
 
 
 def test_keys_of_the_first_releases() -> None:
@@ -268,7 +250,7 @@ def test_keys_of_the_first_releases() -> None:
     assert (launch.devices, launch["data_parallel"], launch["tensor_parallel"]) == (128, 8, 8)
     assert (launch["pipeline_parallel"], launch["precision"]) == (2, "fp8")
     assert launch["global_batch_size"] == 8
-    _, launch = parse_launch(WILD, "job.toml", devices=256)
+    _, launch = parse_launch(WILD, "job.toml", typed={"devices": 256})
     assert launch["data_parallel"] == 16
 
 

@@ -7,6 +7,7 @@ import pytest
 from perfmodel.base.errors import ModelError
 from perfmodel.measured.row_model import model_from_row, served_model
 from perfmodel.measured.rows import MeasuredRow, Skip
+from tests.data import table_of
 
 ROW = {"model": "m", "layers": "2", "hidden": "64", "heads": "4", "vocab": "100", "ffn": "256"}
 
@@ -65,28 +66,7 @@ def test_rows_of_the_development_table_give_the_counts_stated_beside_them(
 
 
 # Spellings of InferenceX, NVIDIA, AMD, Red Hat and of tables of results -> preset.
-SPELLINGS = {
-    "Llama-3.3-70B": "llama-3.3-70b",
-    "nvidia/Llama-3.3-70B-Instruct-FP8": "llama-3.3-70b",
-    "RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic": "llama-3.3-70b",
-    "amd/Llama-3.1-405B-Instruct-FP8-KV": "llama-3.1-405b",
-    "Llama-3.1": "llama-3.1-405b",
-    "Qwen3-235B-A22B": "qwen3-235b-a22b",
-    "QWEN3_235B": "qwen3-235b-a22b",
-    "Qwen3.5": "qwen3.5-397b-a17b",
-    "Kimi-K2": "kimi-k2",
-    "nvidia/Kimi-K2.5-NVFP4": "kimi-k2.5",
-    "GLM-4.6": "glm-4.5",
-    "zai-org/GLM-5-FP8": "glm-5",
-    "DeepSeek-V3.2": "deepseek-v3.2",
-    "nvidia/DeepSeek-R1-0528-FP4-v2": "deepseek-v3",
-    "amd/DeepSeek-R1-0528-MXFP4-Preview": "deepseek-v3",
-    "gpt-oss-20b": "gpt-oss-20b",
-    "gpt-oss": "gpt-oss-120b",
-    "Mixtral": "mixtral-8x22b",
-    "Llama-4-Maverick-17B-128E": "llama-4-maverick",
-    "MiniMax-M2.5": "minimax-m2",
-}
+SPELLINGS = table_of(__file__, "spellings")
 
 
 def named(name: str, **cells: str) -> MeasuredRow:

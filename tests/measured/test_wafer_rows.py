@@ -14,6 +14,7 @@ from perfmodel.measured.wafer_rows import (
     hardware_of,
     measured_value,
 )
+from tests.data import table_of
 
 PROMPT = {
     "kind": "prefill",
@@ -162,22 +163,9 @@ def test_rows_without_a_measurement_cannot_judge(changed: dict[str, str]) -> Non
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"value": "fast"}, "column 'value': 'fast' should be a number"),
-        ({"value": "0"}, "column 'value': '0' should be a number > 0"),
+        *table_of(__file__, "broken_cells_name_file_line_and_column"),
         ({"value": "nan"}, None),
-        ({"value": "inf"}, "column 'value': 'inf'"),
-        ({"clock_GHz": "-1"}, "column 'clock_GHz'"),
-        ({"value": "1e90"}, "column 'value': '1e90' should be that of a time from 1e-12 to 1e"),
-        ({"isl": "4096.5"}, "column 'isl': '4096.5' should be a whole number"),
-        ({"batch": "many"}, "column 'batch'"),
-        ({"unit": "furlongs"}, "column 'unit': 'furlongs' should be one of tok/s"),
-        ({"core_grid": "480 by 480"}, "column 'core_grid': '480 by 480' should be rows x columns"),
-        ({"core_grid": "0x480"}, "column 'core_grid': '0x480' should be a grid of 1 to"),
-        ({"core_grid": "99999999x480"}, "a grid of 1 to 65536 cores on a side"),
         ({"core_grid": "9" * 5000 + "x480"}, "should be rows x columns of cores"),
-        ({"kind": "GEMV"}, "column 'model': 'LLaMA3-8B' should be a vector times a matrix"),
-        ({"kind": "GEMV", "model": "[1,3]x[4,5]"}, r"should be a vector times a matrix"),
-        ({"kind": "GEMV", "model": "[1,99999999]x[99999999,1]"}, "a matrix of 1 to 16777216 rows"),
     ],
 )
 def test_broken_cells_name_file_line_and_column(changed: dict[str, str], words: str | None) -> None:

@@ -11,28 +11,10 @@ import pytest
 from perfmodel.base.errors import ModelError
 from perfmodel.model.config import model_from_config, read_config
 from perfmodel.model.presets import load_model
-from tests.data import MODEL_CONFIGS, needed
+from tests.data import MODEL_CONFIGS, needed, table_of
 from tests.model.configs import DEEPSEEK, LLAMA
 
-REAL_FILES = {
-    "MiniMaxAI--MiniMax-M2.5.json": "minimax-m2",
-    "Qwen--Qwen3-0.6B.json": "qwen3-0.6b",
-    "Qwen--Qwen3-1.7B.json": "qwen3-1.7b",
-    "Qwen--Qwen3-235B-A22B.json": "qwen3-235b-a22b",
-    "Qwen--Qwen3-30B-A3B.json": "qwen3-30b-a3b",
-    "Qwen--Qwen3-32B.json": "qwen3-32b",
-    "Qwen--Qwen3-8B.json": "qwen3-8b",
-    "deepseek-ai--DeepSeek-R1.json": "deepseek-r1",
-    "deepseek-ai--DeepSeek-V3.json": "deepseek-v3",
-    "meta-llama--Meta-Llama-3.1-405B.json": "llama-3.1-405b",
-    "meta-llama--Meta-Llama-3.1-70B.json": "llama-3.1-70b",
-    "meta-llama--Meta-Llama-3.1-8B.json": "llama-3.1-8b",
-    "mistralai--Mixtral-8x22B-v0.1.json": "mixtral-8x22b",
-    "mistralai--Mixtral-8x7B-v0.1.json": "mixtral-8x7b",
-    "moonshotai--Kimi-K2.5.json": "kimi-k2",
-    "openai--gpt-oss-120b.json": "gpt-oss-120b",
-    "openai--gpt-oss-20b.json": "gpt-oss-20b",
-}
+REAL_FILES = table_of(__file__, "real_files")
 
 NEW_FILES = {
     "Qwen--Qwen3.5-27B.json",

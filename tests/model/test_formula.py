@@ -8,6 +8,7 @@ import pytest
 
 from perfmodel.base.errors import ModelError
 from perfmodel.model.formula import Absent, compile_formula, names_of
+from tests.data import table_of
 
 
 class Keys(dict[str, Any]):
@@ -23,6 +24,10 @@ class Keys(dict[str, Any]):
 
     def per_layer(self, name: str, found: Any, index: int) -> Any:
         return found[index]
+
+    def spend(self, operations: int) -> None:
+        if operations > 1e6:
+            raise ModelError("too many operations")
 
 
 KEYS = Keys(
@@ -42,25 +47,7 @@ KEYS = Keys(
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("h // a", 8),
-        ("h // a + 2 * a - 1", 23),
-        ("missing or h // a", 8),
-        ("zero or 5", 0),
-        ("off or True", False),
-        ("off or on", True),
-        ("words[i]", "y"),
-        ("{'M': 'mamba', 'E': 'experts'}[pattern[i]]", "experts"),
-        ("s.k", 3),
-        ("'wide' if h >= 64 and not off else 'narrow'", "wide"),
-        ("i in [0, 2]", False),
-        ("0 < i <= 1", True),
-        ("given(missing) or given(h)", True),
-        ("stated(missing)", False),
-        ("max(len(words), 1)", 2),
-        ("ceil(7 / 2)", 4),
-        ("up_to_multiple(65, 64)", 128),
-        ("-a", -8),
-        ("index(words, 'y')", 1),
+        *table_of(__file__, "what_a_formula_computes"),
         ("sum_of_primes(20, 1, 2)", 29 + 31),
         ("numbers('3,4, 10')", [3, 4, 10]),
         ("numbers(words_of_numbers)", [1, 2]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -133,3 +134,26 @@ def test_first_files_of_falcon() -> None:
         model = model_from_config({"model_type": model_type, **common, **sizes})
         assert model.layers == load_model(name).layers
         assert model.parameter_count() == load_model(name).parameter_count()
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("modle = 3", "no entry 'modle'; did you mean model?"),
+        ("like = 3", "like: '3' should be a text"),
+        ("ignore = 'x'", "ignore: 'x' should be a list"),
+        ("layer = 1", "layer: '1' should be a table"),
+        ("like = 'llama'\nmodel.layers = '= 9**9**9**9'", "a value is too large"),
+        ("like = 'llama'\nmodel.layers = '= sum_of_primes(10**15, 0, 10)'", "operations"),
+        ("like = 'llama'\nlet.x = '= y'\nlet.y = '= x'\nmodel.layers = '= x'", "needs itself"),
+        ("like = 'llama'\nmixer.attention.part = 'nothing'", "'nothing'"),
+        ("ignore = []", "model, layer should be stated"),
+        (f"like = '{'x' * 5000}'", "which has no page"),
+    ],
+)
+def test_pages_of_a_wrong_shape(line: str, words: str, tmp_path: Path) -> None:
+    page = tmp_path / "mine.toml"
+    page.write_text(line, encoding="utf-8")
+    with pytest.raises(ModelError) as caught:
+        model_from_config(LLAMA, family=str(page))
+    assert words in str(caught.value)

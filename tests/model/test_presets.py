@@ -18,6 +18,7 @@ from perfmodel.model.presets import (
     model_from_record,
     preset_names,
 )
+from tests.data import table_of
 
 
 @pytest.mark.parametrize("name", preset_names())
@@ -64,23 +65,7 @@ def test_summaries_cover_every_preset() -> None:
 
 @pytest.mark.parametrize(
     ("written", "meant"),
-    [
-        ("Llama-3.1-70B", "llama-3.1-70b"),
-        ("meta-llama/Meta-Llama-3.1-70B", "llama-3.1-70b"),
-        ("meta-llama/Llama-3.3-70B-Instruct", "llama-3.3-70b"),
-        ("LLAMA3.1_405B", "llama-3.1-405b"),
-        ("LLAMA3_70B", "llama-3-70b"),
-        ("Llama-2-7b-chat-hf", "llama-2-7b"),
-        ("Qwen3_30B_a3B", "qwen3-30b-a3b"),
-        ("Qwen/Qwen3-235B-A22B-Instruct-2507", "qwen3-235b-a22b"),
-        ("deepseek-ai/DeepSeek-R1-0528", "deepseek-v3"),
-        ("Mistral-7B-Instruct-v0.2", "mistral-7b-v0.2"),
-        ("mixtral-8x7b-instruct-v0.1", "mixtral-8x7b"),
-        ("google/gemma-3-27b-it", "gemma-3-27b"),
-        ("GPT3-175B", "gpt3-175b"),
-        ("gpt oss 120b", "gpt-oss-120b"),
-        ("CodeLlama-13b-hf", "codellama-13b"),
-    ],
+    table_of(__file__, "preset_by_the_spellings_in_use"),
 )
 def test_preset_by_the_spellings_in_use(written: str, meant: str) -> None:
     assert find_preset(written) == meant

@@ -29,6 +29,7 @@ from perfmodel.operations.parts import model_parts, padded_vocabulary, part_oper
 from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.strategy.grid import VALID
+from tests.amount import cases
 from tests.operations import layers
 from tests.operations.counting import (
     MEGATRON,
@@ -69,7 +70,7 @@ def layout_fields(layout):
     return {**fields, "micro_batches": 12}
 
 
-@settings(max_examples=60)
+@settings(max_examples=cases(60))
 @given(layout=LAYOUTS)
 def test_dense_flops_are_conserved(small_dense, grid_of, layout):
     grid = grid_of(small_dense, **layout_fields(layout))
@@ -78,7 +79,7 @@ def test_dense_flops_are_conserved(small_dense, grid_of, layout):
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=cases(60))
 @given(
     layout=LAYOUTS,
     experts=st.sampled_from([(1, 1), (2, 1), (4, 1), (1, 2), (2, 2)]),

@@ -117,7 +117,7 @@ def test_sanity_check_of_16_ranks(development_table):
     ):
         assert result.ticks(name)[0] == pytest.approx(lab, rel=0.015)
     full = simulate(traces, costs, symmetry=False)
-    for name, _, _ in FIGURES:
+    for name in (figure.name for figure in FIGURES):
         np.testing.assert_array_equal(getattr(full, name), getattr(result, name))
 
 

@@ -18,6 +18,7 @@ from perfmodel.workloads.formats.chakra.schema import (
 )
 from perfmodel.workloads.formats.chakra.writing import parse_messages, serialise, varint
 from perfmodel.workloads.trace import ABSENT, Trace
+from tests.amount import cases
 from tests.data import ASTRA, needed
 from tests.workloads.formats.chakra.made import ATTRIBUTES, TEXT, parts_of
 
@@ -141,7 +142,7 @@ def check(content: bytes) -> Trace:
 
 
 @given(files())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=cases(120), deadline=None)
 def test_any_file_of_nodes(content):
     trace = check(content)
     assert parse_messages(serialise(trace), "t.et").equals(trace)

@@ -33,6 +33,7 @@ from perfmodel.workloads.formats.flexflow import flexflow_traces, parse_flexflow
 from perfmodel.workloads.trace import ABSENT, COMPUTE, MEM_LOAD, METADATA, TraceBuilder, TraceSet
 from perfmodel.workloads.twins.stage.arguments import StageArguments
 from perfmodel.workloads.twins.stage.traces import stage_traces
+from tests.data import table_of
 from tests.workloads.formats.made_pytorch import parse_host_trace, parse_kineto
 
 VARINT, EIGHT_BYTES, LENGTH, FOUR_BYTES = 0, 1, 2, 5  # wire types
@@ -54,22 +55,7 @@ NODE_FIELDS = {1: VARINT, 2: LENGTH, 3: VARINT, 4: LENGTH, 5: LENGTH, 6: VARINT,
 META, LOAD, STORE, COMP, SEND, RECV, COLL = range(1, 8)  # NodeType
 ALL_REDUCE, ALL_GATHER, BROADCAST, ALL_TO_ALL, REDUCE_SCATTER = 0, 2, 5, 6, 7
 # Kinds that the feeder of mlcommons reads, by the C++ accessor that it calls.
-FEEDER_KINDS = {
-    "is_cpu_op": "bool",
-    "num_ops": "int64",
-    "tensor_size": "uint64",
-    "comm_type": "int64",
-    "comm_size": "int64",
-    "comm_priority": "int32",
-    "comm_src": "int32",
-    "comm_dst": "int32",
-    "comm_tag": "int32",
-    "pg_name": "string",
-    "involve_dims": "bool_list",
-    "involved_dim": "bool_list",
-    "inputs": "string_list",
-    "outputs": "string_list",
-}
+FEEDER_KINDS = table_of(__file__, "feeder_kinds")
 
 
 def varint(content: bytes, place: int) -> tuple[int, int]:

@@ -255,6 +255,22 @@ def _same(*variables: str, where: Callable[[Case], Any], **columns: Any) -> Any:
     return measure
 
 
+def finer(hardware: Hardware, factor: float) -> Hardware:
+    """Return a profile with more units of the same rates together."""
+    device = hardware.device
+    paths = [f"device.peak_flops.{name}" for name in device.peak_flops]
+    paths += ["device.vector_flops", "device.special_function_rate"]
+    rates = {path: hardware.value(path) for path in paths}
+    units = round(device.compute_units * factor)
+    return hardware.with_values({**rates, "device.compute_units": units})
+
+
+def _finer(case: Case, base: Values) -> Found:
+    rows = np.flatnonzero(_finite(base))
+    more = replace(case.take(rows), hardware=finer(case.hardware, 2.0))
+    return _worse(base, rows, more, "step_time")
+
+
 def _faster(path: str, factor: float) -> Any:
     """Return a measure: with a value of the profile multiplied, no step takes longer.
 
@@ -482,7 +498,7 @@ LAWS = (
     Law("more power is never slower", _faster("device.tdp", 1.3)),
     Law(
         "more compute units at equal peak are never slower",
-        _faster("device.compute_units", 2.0),
+        _finer,
         1.0,
         "waves and small products: half as fast each, a unit that has one tile or one head's "
         "block alone takes twice as long, and smaller tiles that fill more units load more per "

@@ -6,7 +6,7 @@ to leave the same in the arrays that it fills: whole numbers and choices equal, 
 second last digit that a float64 has.
 
 Kernels that only kernels call are parts of those that Python calls. To compile them by themselves
-takes minutes: that is done with ``--every-kernel``, as by ``make test``.
+takes minutes: that is done with ``--long``, as by ``make test-long``.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ import pytest
 
 import perfmodel.kernels
 from perfmodel.kernels import _jit
+from tests.amount import LONG
 from tests.properties import driving
 
 pytestmark = pytest.mark.skipif(_jit.mode() != "always", reason="kernels are not compiled")
 
+PACKAGE = "perfmodel.kernels."
 KEPT = 12  # calls of each kernel
 ULPS = 2
 # What is compared of kernels that return memory nobody has written yet; of others, everything.
@@ -67,28 +69,33 @@ def copied(value: Any) -> Any:
 
 
 class Recorder:
-    """A kernel as plain Python that keeps some of its calls: the first, and late ones."""
+    """A kernel as plain Python that keeps some of its calls: the first, and ever fewer later ones.
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    Millions come, most of one kernel by another: what says so is one look at who calls.
+    """
+
+    def __init__(self, function: Callable[..., Any], kernels: set[int]) -> None:
         self.function = self.py_func = function
-        self.count = 0
+        self.kernels = kernels  # what modules of kernels hold, by identity
+        self.count = self.due = 0
         self.by_python = False
         self.calls: list[tuple[Any, Any, Any]] = []  # arguments, what they become, result
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        arguments += tuple(keywords.values())
-        caller = str(sys._getframe(1).f_globals.get("__name__"))
-        self.by_python |= not caller.startswith("perfmodel.kernels.")
+        if not self.by_python and id(sys._getframe(1).f_globals) not in self.kernels:
+            self.by_python = True
         self.count += 1
-        place = self.count - 1
-        if place >= KEPT:  # later calls replace kept ones, ever less often
-            place = self.count * 7919 % self.count.bit_length() ** 3
-        if place >= KEPT:
-            return self.function(*arguments)
+        if self.count <= self.due:
+            return self.function(*arguments, *keywords.values())
+        arguments += tuple(keywords.values())
         before = copied(arguments)
         result = self.function(*arguments)
         call = before, copied(arguments), copied(result)
-        self.calls[place:] = [call, *self.calls[place + 1 :]]
+        if self.count <= KEPT:
+            self.calls.append(call)
+        else:
+            self.calls[self.count * 7919 % KEPT] = call
+            self.due = self.count + self.count * 7919 % (self.count // 2 + 2)
         return result
 
 
@@ -96,10 +103,11 @@ class Recorder:
 def recorded() -> dict[str, tuple[Any, Recorder]]:
     """Every kernel, compiled and with what plain Python made of some calls."""
     known = kernels()
-    recorders = {id(kernel): Recorder(kernel.py_func) for kernel in known.values()}
+    inside = {id(vars(module)) for name, module in sys.modules.items() if name.startswith(PACKAGE)}
+    recorders = {id(kernel): Recorder(kernel.py_func, inside) for kernel in known.values()}
     replaced = []
     for name, module in list(sys.modules.items()):
-        if name.startswith("perfmodel.kernels.") and module is not None:
+        if name.startswith(PACKAGE) and module is not None:
             for attribute, value in list(vars(module).items()):
                 if id(value) in recorders:
                     replaced.append((module, attribute, value))
@@ -147,9 +155,8 @@ def test_every_kernel_is_called(recorded):
     assert missing == []
 
 
-def test_compiled_and_plain_kernels_agree(recorded, request):
-    every = request.config.getoption("--every-kernel")
-    held = {name: it for name, it in recorded.items() if every or it[1].by_python}
+def test_compiled_and_plain_kernels_agree(recorded):
+    held = {name: it for name, it in recorded.items() if LONG or it[1].by_python}
     assert len(held) > 80
     wrong = []
     for name, (kernel, recorder) in held.items():

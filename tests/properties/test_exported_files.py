@@ -39,6 +39,7 @@ from perfmodel.workloads.formats.chakra.files import read_traces, write_traces
 from perfmodel.workloads.simulation.hardware_costs import HardwareCosts
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND
+from tests.amount import cases
 
 named_traces = functools.partial(projected_traces, numbered_groups=False)
 
@@ -397,7 +398,7 @@ def problems(draw):
 
 
 @given(problems())
-@settings(max_examples=20)
+@settings(max_examples=cases(20))
 def test_files_say_what_the_projection_says(h100, problem):
     name, framework, fields = problem
     model = MODELS[name]

@@ -10,6 +10,7 @@ import pytest
 from perfmodel.base.strategy_fields import MAPPINGS
 from perfmodel.compute.gemm import gemm_times
 from perfmodel.hwprofiles import load_hardware
+from tests.amount import cases
 from tests.properties.physics import (
     LAWS,
     Case,
@@ -17,10 +18,11 @@ from tests.properties.physics import (
     Values,
     data_is_outside,
     draw_case,
+    finer,
     network_kind,
 )
 
-CASES, MOST_CASES, STRATEGIES = 4, 30, 30
+CASES, MOST_CASES, STRATEGIES = cases(4, 1), 30, 30
 ASKED = 20
 # Laws about few of all profiles are asked of these.
 PROFILES = {
@@ -104,10 +106,10 @@ def test_networks_by_kind() -> None:
 def test_more_units_of_equal_peak_only_hurt_products_that_do_not_fill_them(name: str) -> None:
     hardware = load_hardware(name)
     units = hardware.device.compute_units
-    finer = hardware.with_values({"device.compute_units": 2 * units})
+    more = finer(hardware, 2.0)
     sizes = 2.0 ** np.arange(5, 15)
     m, n, k = (axis.ravel() for axis in np.meshgrid(sizes, sizes, sizes))
-    ratio = gemm_times(finer, "bf16", m, n, k).time / gemm_times(hardware, "bf16", m, n, k).time
+    ratio = gemm_times(more, "bf16", m, n, k).time / gemm_times(hardware, "bf16", m, n, k).time
     assert ratio.max() <= 2.0
     tiles = m * n / 128.0**2
     assert ratio[tiles >= 16 * units].max() <= 1.05  # many waves of large tiles

@@ -15,6 +15,7 @@ from perfmodel.strategy.enumerate import strategies_from_rows, strategy_grid
 from perfmodel.strategy.grid import VALID
 from perfmodel.training.project import project_grid
 from perfmodel.training.workload import Workload
+from tests.amount import cases
 
 AXES = ("tensor_parallel", "context_parallel", "expert_parallel", "pipeline", "data_parallel")
 ROUNDING = 1 + 1e-9
@@ -64,7 +65,7 @@ def possible(drawn, *, experts):
 MODELS = st.sampled_from(["small_dense", "small_moe"])
 
 
-@settings(max_examples=60)
+@settings(max_examples=cases(60))
 @given(drawn=STRATEGIES, name=MODELS, framework=st.sampled_from(sorted(FRAMEWORKS)))
 def test_every_step_adds_up(request, project, drawn, name, framework):
     model = request.getfixturevalue(name)
@@ -129,7 +130,7 @@ RATES = (
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=cases(40))
 @given(
     drawn=STRATEGIES,
     name=MODELS,
@@ -148,7 +149,7 @@ def test_more_rate_never_costs_time(request, project, drawn, name, path, factor,
     assert after["memory_total"] == before["memory_total"]
 
 
-@settings(max_examples=20)
+@settings(max_examples=cases(20))
 @given(drawn=STRATEGIES, name=MODELS, network=st.sampled_from([0, 1]))
 def test_less_latency_never_costs_time(request, project, drawn, name, network):
     model = request.getfixturevalue(name)
@@ -160,7 +161,7 @@ def test_less_latency_never_costs_time(request, project, drawn, name, network):
     assert after["step_time"] <= before["step_time"] * ROUNDING
 
 
-@settings(max_examples=20)
+@settings(max_examples=cases(20))
 @given(drawn=STRATEGIES, name=MODELS)
 def test_more_work_takes_longer(request, project, drawn, name):
     model = request.getfixturevalue(name)
@@ -174,7 +175,7 @@ def test_more_work_takes_longer(request, project, drawn, name):
         assert more["memory_total"] >= base["memory_total"]
 
 
-@settings(max_examples=20)
+@settings(max_examples=cases(20))
 @given(drawn=STRATEGIES, name=MODELS)
 def test_recomputation_trades_time_for_memory(request, project, drawn, name):
     model = request.getfixturevalue(name)
@@ -285,7 +286,7 @@ def test_repeated_strategies_give_repeated_rows(grid, together, small_moe, h100)
     np.testing.assert_array_equal(run(twice, small_moe, h100), together[:, [3, 3, 5, 3]])
 
 
-@settings(max_examples=15)
+@settings(max_examples=cases(15))
 @given(drawn=st.lists(STRATEGIES, min_size=2, max_size=6), devices=st.just(64))
 def test_random_rows_alone_and_together(small_moe, drawn, devices):
     h100 = load_hardware(H100)

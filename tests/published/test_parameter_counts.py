@@ -6,185 +6,24 @@ import pytest
 
 from perfmodel.model.layers import layer_parameters
 from perfmodel.model.presets import load_model
+from tests.data import table_of
 
 # Exact totals. "safetensors" is the count of distinct parameters that the model's Hugging
 # Face page shows, or half the total_size (bytes in bf16) of model.safetensors.index.json.
 PUBLISHED = {
-    "gpt2": 124_439_808,  # transformers GPT2LMHeadModel("gpt2").num_parameters()
-    "gpt2-medium": 354_823_168,  # transformers GPT2LMHeadModel("gpt2-medium").num_parameters()
-    "gpt2-large": 774_030_080,  # transformers GPT2LMHeadModel("gpt2-large").num_parameters()
-    "gpt2-xl": 1_557_611_200,  # transformers GPT2LMHeadModel("gpt2-xl").num_parameters()
-    "gpt-j-6b": 6_050_882_784,  # transformers GPTJForCausalLM("EleutherAI/gpt-j-6b")
-    "bloom-176b": 176_247_271_424,  # model card of bigscience/bloom: 176,247,271,424
-    "bloom-7b1": 7_069_016_064,  # model card of bigscience/bloom-7b1: 7,069,016,064
-    "mpt-7b": 6_649_286_656,  # safetensors of mosaicml/mpt-7b
-    "llama-2-7b": 6_738_415_616,  # safetensors of meta-llama/Llama-2-7b-hf
-    "llama-2-13b": 13_015_864_320,  # safetensors of meta-llama/Llama-2-13b-hf
-    "llama-2-70b": 68_976_648_192,  # safetensors of meta-llama/Llama-2-70b-hf
-    "llama-3-8b": 8_030_261_248,  # safetensors of meta-llama/Meta-Llama-3-8B
-    "llama-3.1-70b": 70_553_706_496,  # safetensors of meta-llama/Llama-3.1-70B
-    "llama-3.1-405b": 405_853_388_800,  # safetensors of meta-llama/Llama-3.1-405B
-    "llama-3.2-1b": 1_235_814_400,  # safetensors of meta-llama/Llama-3.2-1B
-    "llama-3.2-3b": 3_212_749_824,  # safetensors of meta-llama/Llama-3.2-3B
-    "mistral-7b": 7_241_732_096,  # safetensors of mistralai/Mistral-7B-v0.1
-    "mistral-7b-v0.3": 7_248_023_552,  # safetensors of mistralai/Mistral-7B-v0.3
-    "mixtral-8x7b": 46_702_792_704,  # safetensors of mistralai/Mixtral-8x7B-v0.1
-    "mixtral-8x22b": 140_620_634_112,  # safetensors of mistralai/Mixtral-8x22B-v0.1
-    "qwen2.5-0.5b": 494_032_768,  # safetensors of Qwen/Qwen2.5-0.5B
-    "qwen2.5-1.5b": 1_543_714_304,  # safetensors of Qwen/Qwen2.5-1.5B
-    "qwen2.5-3b": 3_085_938_688,  # safetensors of Qwen/Qwen2.5-3B
-    "qwen2.5-7b": 7_615_616_512,  # safetensors of Qwen/Qwen2.5-7B
-    "qwen2.5-14b": 14_770_033_664,  # safetensors of Qwen/Qwen2.5-14B
-    "qwen2.5-32b": 32_763_876_352,  # safetensors of Qwen/Qwen2.5-32B
-    "qwen2.5-72b": 72_706_203_648,  # safetensors of Qwen/Qwen2.5-72B
-    "qwen3-4b": 4_022_468_096,  # safetensors of Qwen/Qwen3-4B
-    "qwen3-8b": 8_190_735_360,  # safetensors of Qwen/Qwen3-8B
-    "qwen3-14b": 14_768_307_200,  # safetensors of Qwen/Qwen3-14B
-    "qwen3-32b": 32_762_123_264,  # safetensors of Qwen/Qwen3-32B
-    "qwen3-30b-a3b": 30_532_122_624,  # safetensors of Qwen/Qwen3-30B-A3B
-    "qwen3-235b-a22b": 235_093_634_560,  # safetensors of Qwen/Qwen3-235B-A22B
-    "deepseek-v2": 235_741_434_880,  # safetensors of deepseek-ai/DeepSeek-V2
-    "deepseek-v2-lite": 15_706_484_224,  # safetensors of deepseek-ai/DeepSeek-V2-Lite
-    "gemma-2-2b": 2_614_341_888,  # safetensors of google/gemma-2-2b
-    "gemma-2-9b": 9_241_705_984,  # safetensors of google/gemma-2-9b
-    "gemma-2-27b": 27_227_128_320,  # safetensors of google/gemma-2-27b
-    "gemma-3-1b": 999_885_952,  # safetensors of google/gemma-3-1b-pt
+    **table_of(__file__, "published"),
     # Totals as published, carried from memory and not looked up again: keys and count agree to
     # the last digit. "+" is the correction of routers, which checkpoints hold as a buffer.
     "lfm2-8b-a1b": 8_339_929_856 + 22 * 32,  # LiquidAI/LFM2-8B-A1B
-    "exaone-3.5-7.8b": 7_818_448_896,  # LGAI-EXAONE/EXAONE-3.5-7.8B-Instruct
-    "exaone-3.5-2.4b": 2_405_327_360,  # LGAI-EXAONE/EXAONE-3.5-2.4B-Instruct
-    "deepseek-moe-16b": 16_375_728_128,  # deepseek-ai/deepseek-moe-16b-base
-    "chatglm3-6b": 6_243_584_000,  # THUDM/chatglm3-6b
-    "ling-lite": 16_801_974_272,  # inclusionAI/Ling-lite
-    "ling-mini-2.0": 16_255_643_392,  # inclusionAI/Ling-mini-2.0
-    "baichuan2-7b": 7_505_973_248,  # baichuan-inc/Baichuan2-7B-Base
-    "baichuan2-13b": 13_896_668_160,  # baichuan-inc/Baichuan2-13B-Base
-    "dream-7b": 7_615_616_512,  # Dream-org/Dream-v0-Base-7B
     "glm-4.5": 352_797_814_784 + 89 * 160,  # transformers 5.23 on the meta device
     "glm-4.5-air": 106_852_245_504 + 45 * 128,  # transformers 5.23 on the meta device
     "glm-5": 743_911_199_232 + 75 * 256,  # transformers 5.23 on the meta device
     "deepseek-v3.2": 671_877_929_216 + 58 * 256,  # DeepseekV32ForCausalLM
     "kimi-k2.5": 1_026_408_209_408 + 60 * 384,  # language model of Kimi_K25
-    "exaone-4.0-1.2b": 1_279_391_488,
-    # Presets that transformers 5.23 builds from their keys on the meta device to the same count:
-    # `python benchmarks/oracle_transformers.py files` on the keys of the preset.
-    "kimi-linear-48b-a3b": 49_122_681_728,
-    "minimax-text-01": 456_089_655_296,
-    "jamba-1.5-mini": 51_570_323_328,
-    "lfm2-1.2b": 1_170_340_608,
-    "falcon-7b": 6_921_720_704,
-    "falcon-40b": 41_303_293_952,
-    "falcon-mamba-7b": 7_272_665_088,
-    "mamba-2.8b": 2_768_345_600,
-    "command-r": 34_980_831_232,
-    "command-r-plus": 103_810_674_688,
-    "command-a": 111_057_580_032,
-    "dbrx": 131_596_523_520,
-    "mistral-small-24b": 23_572_403_200,
-    "gemma-3-270m": 268_098_176,
-    "granite-3.1-8b": 8_170_848_256,
-    "granite-4.0-h-small": 32_207_337_984,
-    "hunyuan-a13b": 80_393_183_232,
-    "exaone-4.0-32b": 32_003_216_384,
-    "ernie-4.5-21b-a3b": 21_825_437_888,
-    "internlm3-8b": 8_804_241_408,
-    "yi-34b": 34_388_917_248,
-    "qwen1.5-moe-a2.7b": 14_315_784_192,
-    "gemma-4-26b-a4b": 25_233_141_760,
-    "qwen3-coder-480b-a35b": 480_154_875_392,
-    "qwen3-next-80b-a3b": 79_674_391_296,
-    "qwen3.5-397b-a17b": 396_346_350_336,
-    "qwen3.5-122b-a10b": 122_111_526_912,
-    "qwen3.5-35b-a3b": 34_660_610_688,
-    "qwen3.5-27b": 26_895_998_464,
-    "llama-4-scout": 107_769_861_120,
-    "llama-4-maverick": 400_711_848_960,
-    "deepseek-v4-flash": 284_332_240_471,
-    "moonlight-16b-a3b": 15_960_110_208,
-    "phi-2": 2_779_683_840,
-    "phi-3-mini": 3_821_079_552,
-    "phi-3-medium": 13_960_238_080,
-    "phi-4": 14_659_507_200,
-    "phi-4-mini": 3_836_021_760,
-    "phi-3.5-moe": 41_873_153_344,
-    "nemotron-3-nano-30b-a3b": 31_577_940_288,
-    "nemotron-nano-9b-v2": 8_888_227_328,
-    "olmo-2-7b": 7_298_617_344,
-    "olmo-2-13b": 13_716_198_400,
-    "olmo-2-32b": 32_234_279_936,
-    "olmo-3-7b": 7_298_011_136,
-    "olmo-3-32b": 32_233_522_176,
-    "olmoe-1b-7b": 6_919_161_856,
-    "smollm2-135m": 134_515_008,
-    "smollm2-1.7b": 1_711_376_384,
-    "smollm3-3b": 3_075_098_624,
-    "tinyllama-1.1b": 1_100_048_384,
-    "seed-oss-36b": 36_151_104_512,
-    "starcoder2-3b": 3_030_371_328,
-    "starcoder2-7b": 7_173_923_840,
-    "starcoder2-15b": 15_957_889_024,
-    "mistral-nemo-12b": 12_247_782_400,
-    "mistral-large-123b": 122_610_069_504,
-    "command-r-08-2024": 32_296_476_672,
-    "command-r7b": 8_028_033_024,
-    "falcon-180b": 178_557_088_768,
-    "falcon-h1-0.5b": 521_411_104,
-    "ernie-4.5-0.3b": 360_748_032,
-    "ernie-4.5-300b-a47b": 299_484_163_264,
-    "dots.llm1": 142_774_381_696,
-    "t5-3b": 2_851_598_336,
-    "t5-11b": 11_307_321_344,
-    "bart-large": 406_291_456,
-    "bitnet-b1.58-2b-4t": 2_412_820_480,
-    "cwm-32b": 32_581_097_472,
-    "apertus-8b": 8_053_338_176,
-    "glm-4-9b-0414": 9_400_279_040,
-    "glm-4-32b-0414": 32_566_081_536,
-    "granite-4.0-h-tiny": 6_939_037_248,
-    "lfm2-350m": 354_483_968,
-    "lfm2-700m": 742_489_344,
-    "lfm2-2.6b": 2_569_272_320,
-    "mamba-130m": 129_135_360,
-    "mamba-codestral-7b": 7_285_403_648,
-    "ministral-8b-2410": 8_019_808_256,
-    "gemma-3n-e2b": 4_435_182_688,
-    "gemma-3n-e4b": 6_835_235_568,
 }
 
 # Rounded figures, with half a unit of their last digit [billions].
-ROUNDED = {
-    "llama-3.3-70b": (70.6, 0.05),  # model card of meta-llama/Llama-3.3-70B-Instruct: 70.6B
-    "gpt3-175b": (174.6, 0.05),  # arXiv:2005.14165, table D.1: 174,600 M
-    "gpt3-13b": (12.85, 0.005),  # arXiv:2005.14165, table D.1: 12,850 M
-    "gpt3-6.7b": (6.66, 0.005),  # arXiv:2005.14165, table D.1: 6,660 M
-    "gpt-oss-20b": (20.91, 0.005),  # arXiv:2508.10925, table 1: total 20.91B
-    "gpt-oss-120b": (116.83, 0.005),  # arXiv:2508.10925, table 1: total 116.83B
-    "deepseek-v3": (671, 0.5),  # arXiv:2412.19437, abstract: 671B
-    "arctic": (480, 5),  # model card of Snowflake/snowflake-arctic-base: 480B
-    "kimi-k2": (1000, 50),  # model card of moonshotai/Kimi-K2-Base: 1T
-    "minimax-m2": (230, 2.5),  # model card of MiniMaxAI/MiniMax-M2: 230B
-    "nemotron-4-340b": (341, 0.5),  # arXiv:2406.11704, section 2: 9.4B embedding + 331.6B other
-    "jamba-1.5-large": (398, 0.6),  # model card of ai21labs/AI21-Jamba-1.5-Large: 398B (cut)
-    "mimo-v2-flash": (309, 0.5),  # model card of XiaomiMiMo/MiMo-V2-Flash: 309B
-    "ministral-3-3b": (3.4, 0.05),  # model card of mistralai/Ministral-3-3B-Base-2512: 3.4B
-    "ministral-3-14b": (13.5, 0.05),  # model card of mistralai/Ministral-3-14B-Base-2512: 13.5B
-    "gemma-4-31b": (30.7, 0.05),  # model card of google/gemma-4-31B: 30.7B
-    "megatron-2021-1.7b": (1.7, 0.05),  # arXiv:2104.04473, table 1
-    "megatron-2021-3.6b": (3.6, 0.05),  # arXiv:2104.04473, table 1
-    "megatron-2021-7.5b": (7.5, 0.05),  # arXiv:2104.04473, table 1
-    "megatron-2021-18b": (18.4, 0.05),  # arXiv:2104.04473, table 1
-    "megatron-2021-39b": (39.1, 0.05),  # arXiv:2104.04473, table 1
-    "megatron-2021-76b": (76.1, 0.05),  # arXiv:2104.04473, table 1
-    "megatron-2021-145b": (145.6, 0.05),  # arXiv:2104.04473, table 1
-    "megatron-2021-310b": (310.1, 0.05),  # arXiv:2104.04473, table 1
-    "megatron-2021-530b": (529.6, 0.05),  # arXiv:2104.04473, table 1
-    "megatron-2021-1t": (1008.0, 0.05),  # arXiv:2104.04473, table 1
-    "megatron-22b": (22, 0.5),  # arXiv:2205.05198, table 3
-    "megatron-175b": (175, 0.5),  # arXiv:2205.05198, table 3
-    "megatron-530b": (530, 0.5),  # arXiv:2205.05198, table 3
-    "megatron-1t": (1000, 10),  # arXiv:2205.05198, table 3
-}
+ROUNDED = table_of(__file__, "rounded")
 
 # Active parameters: figure, tolerance [billions], whether the input table counts.
 ACTIVE = {

@@ -6,6 +6,7 @@ import pytest
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.serving.enumerate import serving_grid
+from tests.data import table_of
 
 
 def test_tensor_parallelism_is_tried_over_a_node_and_workers_fill_the_devices():
@@ -43,24 +44,9 @@ def test_prefill_fields_multiply_only_where_there_is_a_prefill_pool():
 @pytest.mark.parametrize(
     ("model", "axes", "said"),
     [
-        ("llama-3.1-8b", {"tensor_parallel": 3}, "heads"),
-        ("llama-3.1-8b", {"expert_parallel": 2, "tensor_parallel": 2}, "the model.s experts"),
-        ("deepseek-r1", {"expert_parallel": 16, "tensor_parallel": 8}, "does not divide tensor"),
-        ("llama-3.1-8b", {"pipeline_parallel": 64}, "exceeds the layers"),
-        (
-            "llama-3.1-8b",
-            {"draft_length": 1, "acceptance": 0.5},
-            "has no",
-        ),
-        ("llama-3.1-8b", {"draft_length": 1}, "acceptance: a value is needed"),
-        ("llama-3.1-8b", {"acceptance": 1.5}, "above 1"),
-        ("llama-3.1-8b", {"acceptance": -0.5}, "below 0"),
+        *table_of(__file__, "what_cannot_be_is_refused_with_its_reason"),
         ("llama-3.1-8b", {"memory_share": float("nan")}, "not a number"),
-        ("llama-3.1-8b", {"tensor_parallel": 8, "workers": 2, "devices": 8}, "on 8 devices"),
-        ("llama-3.1-8b", {"devices": 0}, "positive whole number"),
-        ("llama-3.1-8b", {"engine": "vlm"}, "did you mean vllm"),
         ("llama-3.1-8b", {"engine": ["vllm", "vllm"]}, "twice"),
-        ("llama-3.1-8b", {"tensor_paralel": 8}, "did you mean tensor_parallel"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_reason(model, axes, said):

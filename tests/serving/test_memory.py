@@ -131,6 +131,16 @@ def test_what_does_not_fit_has_no_blocks_and_all_is_within_the_share():
     assert found.total[found.fits] == pytest.approx(parts[found.fits])
 
 
+def test_a_deployment_is_tight_where_the_error_of_memory_may_take_a_requests_room():
+    grid = serving_grid("llama-3.1-70b", engine="vllm", tensor_parallel=[1, 4, 8])
+    layouts, layout, _ = grid.layouts()
+    found = deployment_memory(grid, layouts, layout, load_hardware("dgx-h100"))
+    short, long = (np.full((3, 1), tokens) for tokens in (100.0, found.blocks[1] * 16.0))
+    assert found.tight(short)[:, 0].tolist() == [False, False, False]  # the first does not fit
+    assert found.tight(long)[:, 0].tolist() == [False, True, False]
+    assert (found.sure_blocks <= found.blocks).all()
+
+
 @pytest.mark.parametrize("name", ["bf16", "fp8", "fp8_block", "nvfp4", "int4"])
 def test_narrower_weights_take_less(name):
     bits = {"bf16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5625, "int4": 0.52}[name]

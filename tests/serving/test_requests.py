@@ -16,6 +16,7 @@ from perfmodel.serving.requests import (
     read_requests,
     write_requests,
 )
+from tests.data import table_of
 
 
 def test_random_requests_come_at_their_rate() -> None:
@@ -113,34 +114,7 @@ def test_csv_round_trip(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [
-        ("", "line 1: no column 'arrival'"),
-        ("arrival,input,output\n", "t: no requests"),
-        ("arrival,output\n1,2\n", "no column 'input_length' .or input, input_tokens, isl"),
-        ("arrival,input,output\n-1,2,3\n", "line 2: time -1 s should be 0 to"),
-        ("arrival,input,output\nnan,2,3\n", "line 2: time nan s"),
-        ("arrival,input,output\n2,2,3\n1,2,3\n", "line 3: time 1 s comes after 2 s"),
-        ("arrival,input,output\nx,2,3\n", "line 2: arrival 'x' should be seconds, or a date"),
-        ("arrival,input,output\n1,0,3\n", "line 2: input_length '0' should be a whole number"),
-        ("arrival,input,output\n1,2.5,3\n", "input_length '2.5'"),
-        ("arrival,input,output\n1,2,many\n", "output_length 'many'"),
-        ("arrival,input,output\n1,2\n", "line 2: 2 columns; should be 3 or more"),
-        ('{"timestamp": 1', "line 1: no JSON"),
-        ('{"timestamp": 1}\n', "line 1: input_length is missing and should be"),
-        ('{"timestamp": "1"}', "timestamp '1' should be a number"),
-        ('{"timestamp": NaN, "input_length": 1, "output_length": 1}', "time nan s"),
-        ('{"timestamp": 1, "input_length": true, "output_length": 1}', "input_length 'True'"),
-        (
-            '{"timestamp": 5, "input_length": 9, "output_length": 1}\n'
-            '{"timestamp": 4, "input_length": 9, "output_length": 1}',
-            "line 2: time 0.004 s comes after 0.005 s",
-        ),
-        (
-            '{"timestamp": 1, "input_length": 9, "output_length": 1, "hash_ids": [1, 2]}',
-            "2 hash_ids of 512 tokens each are too many for input_length 9",
-        ),
-        ('{"timestamp": 1, "input_length": 9, "output_length": 1, "hash_ids": [-1]}', "hash_ids"),
-    ],
+    table_of(__file__, "files_that_are_refused"),
 )
 def test_files_that_are_refused(text: str, message: str) -> None:
     with pytest.raises(FormatError, match=message) as refused:

@@ -25,6 +25,7 @@ from perfmodel.software.framework import (
     load_framework,
     releases_of,
 )
+from tests.data import table_of
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
@@ -130,28 +131,7 @@ def test_what_runs_mean_that_do_not_say():
 
 @pytest.mark.parametrize(
     ("name", "preset"),
-    [
-        ("megatron@0.8.0", "megatron@0.2"),
-        ("megatron@0.12", "megatron"),
-        ("megatron@2021", "megatron-2021"),
-        ("megatron@2022-04", "megatron-2021"),
-        ("megatron@2023", "megatron@0.2"),
-        ("megatron-bridge", "megatron-bridge@0.5"),
-        ("megatron-bridge@0.4.1", "megatron-bridge@0.4"),
-        ("megatron-bridge@2026-07", "megatron-bridge@0.5"),
-        ("nemo@24.07", "nemo@23.08"),
-        ("nvidia-mlperf@5.0", "nvidia-mlperf@3.1"),
-        ("neuron@2.19.1", "neuron@2.19"),
-        ("fms-fsdp@2024-03", "fms-fsdp@2024-02"),
-        ("plain@2019", "plain-2020"),  # older than all: the oldest
-        ("plain@2030", "plain-2025"),
-        ("llm-foundry@2024", "llm-foundry"),
-        ("torchtitan@2025-06", "torchtitan@0.1"),
-        ("torchtitan", "torchtitan"),
-        ("fsdp@2023", "fsdp@2.0"),
-        ("llm-foundry@2023", "llm-foundry@0.2"),
-        ("megatron-deepspeed@2022", "megatron-deepspeed-2021"),
-    ],
+    table_of(__file__, "a_release_is_the_newest_that_is_not_later"),
 )
 def test_a_release_is_the_newest_that_is_not_later(name: str, preset: str) -> None:
     assert find_framework(name) == preset

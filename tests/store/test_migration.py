@@ -93,7 +93,7 @@ def test_commands_read_them(name, tmp_path):
 def test_what_a_version_did_not_have_stays_absent(tmp_path):
     file = unpack(TRAINED[0], tmp_path)
     assert "step_time_low" not in open_table(file)
-    assert_one_line(run("best", file, "--safe"), "no memory_high; sweep again")
+    assert_one_line(run("best", file, "--safe"), "do not say what is tight in memory; sweep again")
     assert_one_line(run("best", file, "--by", "step_time_low"), "no variable 'step_time_low'")
 
 
@@ -141,6 +141,15 @@ def test_a_newer_minor_version_is_read_as_it_is(tmp_path):
     attributes = open_table(file).attrs
     assert attributes["schema_version"] == "1.99"
     assert MIGRATED_FROM not in attributes
+
+
+def test_what_is_tight_follows_from_what_a_file_holds(tmp_path):
+    table = open_table(unpack(TRAINED[-1], tmp_path))
+    over = table["memory_high"].values > table["memory_capacity"].values
+    whole = table["fits"].values & over
+    np.testing.assert_array_equal(table.isel(strategy=[1, 0])["tight"].values, whole[[1, 0]])
+    np.testing.assert_array_equal(table["tight"].values, whole)
+    assert "tight" not in open_table(unpack(TRAINED[0], tmp_path))
 
 
 def test_records_that_nobody_can_read_are_left_to_who_needs_them(tmp_path):

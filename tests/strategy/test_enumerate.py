@@ -24,6 +24,7 @@ from perfmodel.strategy.enumerate import (
 )
 from perfmodel.strategy.grid import VALID
 from perfmodel.strategy.rules import STATUS_NAMES, strategy_status
+from tests.amount import cases
 
 RUN: dict[str, Any] = {"sequence_length": 8192, "global_batch_size": 64}
 
@@ -194,7 +195,7 @@ AXES = {
 }
 
 
-@settings(max_examples=40)
+@settings(max_examples=cases(40))
 @given(axes=st.fixed_dictionaries(AXES), devices=st.sampled_from([1, 8, 12, 64]))
 def test_rejected_are_exactly_those_that_keep_impossible_keeps(axes, devices):
     model = load_model("llama-3.1-8b")

@@ -21,6 +21,7 @@ from perfmodel.strategy.pipelines import (
     usual_group,
     write_schedule,
 )
+from tests.data import table_of
 from tests.kernels.pipeline.cases import random_pipeline
 
 
@@ -161,34 +162,7 @@ def test_what_is_written_is_read_again(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [
-        ("0F0,0B0,0X1\n", "s.csv: rank 0, cell 3 ('0X1'): should be an action such as 0F0"),
-        ("0F0,(0B0;)OVERLAP_F_B\n", "rank 0, cell 2 ('(0B0;)OVERLAP_F_B'): should be an action"),
-        ("", "s.csv: no actions; a line per rank"),
-        ("0F0,0B0\n1B0,1F0\n", "s.csv: stage 1 (rank 1) runs the backward pass of micro-batch 0"),
-        ("0F0,0B0\n1F0\n", "s.csv: stage 1 never runs the backward pass of micro-batch 0"),
-        ("0F0,0B0\n1B0\n", "s.csv: stage 1 (rank 1) runs the backward pass of micro-batch 0 befo"),
-        ("0F0,0B0,0F1,0B1\n1F0,1B0\n", "s.csv: stage 1 never runs the forward pass of micro-bat"),
-        ("0F0,0B0\n2F0,2B0\n", "s.csv: stage 1 has no actions, stage 2 has"),
-        ("0F0,1B0\n1F0,0B0\n", "is on rank"),
-        ("0F0,0F0,0B0\n", "s.csv: stage 0 runs the forward pass of micro-batch 0 twice"),
-        (
-            "0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n",
-            "s.csv: the schedule deadlocks: stage 0 (rank 0) waits for ever to run the backward",
-        ),
-        ("999999F999999\n", "s.csv: stage 0 has no actions, stage 999999 has"),
-        ("0F999999,0B999999\n", "s.csv: stage 0 never runs the forward pass of micro-batch 0"),
-        ('{"order": 3}', "s.csv: 'order' should be a list with a list of actions per rank"),
-        ('{"order": [["0F0", 3]]}', "s.csv: rank 0, cell 2 ('3'): should be an action"),
-        ('{"order": [["0F0", ["0B0", "0F1", "0B1"]]]}', "rank 0, cell 2"),
-        ('{"order": [["0F0", "0B0"]], "stage_to_rank": [1]}', "ranks from 0 to 0"),
-        (
-            '{"order": [["0F0", "0B0"]], "stage_to_rank": [0, 0]}',
-            "has 2 stages, the actions have 1",
-        ),
-        ('{"order": [["0F0"', "s.csv:1: not valid JSON"),
-        ('"', "s.csv: "),
-    ],
+    table_of(__file__, "what_is_wrong_is_one_line_with_the_place"),
 )
 def test_what_is_wrong_is_one_line_with_the_place(text, message):
     with pytest.raises(FormatError) as caught:

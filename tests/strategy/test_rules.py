@@ -21,6 +21,7 @@ from perfmodel.strategy.rules import (
     STATUS_REASONS,
     strategy_status,
 )
+from tests.data import table_of
 from tests.operations import layers
 
 RUN = {"sequence_length": 8192, "global_batch_size": 64}
@@ -189,40 +190,7 @@ def test_the_first_broken_rule_is_the_status():
 
 @pytest.mark.parametrize(
     ("changes", "possible"),
-    [
-        ({"tensor_parallel": 16}, True),  # 8 groups on 16 devices: each twice
-        ({"context_parallel": 4}, True),
-        ({"context_parallel": 8, "context_parallel_kind": "all_to_all"}, True),
-        ({"context_parallel": 16, "context_parallel_kind": "all_to_all"}, False),  # 8 groups
-        (
-            {"tensor_parallel": 2, "context_parallel": 4, "context_parallel_kind": "all_to_all"},
-            True,
-        ),
-        (
-            {"tensor_parallel": 4, "context_parallel": 4, "context_parallel_kind": "all_to_all"},
-            False,
-        ),
-        ({"context_parallel": 2, "sequence_length": 2}, False),  # a ring needs two halves
-        (
-            {"context_parallel": 2, "sequence_length": 2, "context_parallel_kind": "all_gather"},
-            True,
-        ),
-        ({"zero_stage": 0, "shard_group": 4}, False),
-        ({"zero_stage": 3, "shard_group": 4}, True),
-        ({"pipeline_parallel": 4, "virtual_pipeline": 8}, True),
-        ({"pipeline_parallel": 4, "virtual_pipeline": 9}, False),
-        ({"pipeline_parallel": 4, "pipeline_schedule": "gpipe"}, True),
-        ({"pipeline_parallel": 4, "pipeline_schedule": "interleaved"}, True),  # two chunks
-        (
-            {
-                "pipeline_parallel": 4,
-                "virtual_pipeline": 1,
-                "pipeline_schedule": "interleaved",
-            },
-            False,
-        ),
-        ({"expert_parallel": 2}, False),  # a dense model has no experts
-    ],
+    table_of(__file__, "borders_of_the_rules"),
 )
 def test_borders_of_the_rules(changes, possible):
     row = {**RUN, "global_batch_size": 256, **changes}

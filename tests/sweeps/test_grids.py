@@ -25,10 +25,10 @@ def test_every_axis_and_setting_is_an_option_with_its_default(kernel: Kernel) ->
     shown = {param.name: param for param in kernel_group.commands[kernel.name].params}
     for axis in kernel.axes:
         param = shown[axis.name]
-        if axis.option == "-":
+        if axis.kind == "argument":
             assert isinstance(param, click.Argument)
             continue
-        assert param.opts[0] == f"--{(axis.option or axis.name).replace('_', '-')}"
+        assert param.opts[0] == f"--{axis.option}"
         assert param.required == (axis.default is None)
         if not param.required:
             assert param.default == (str(axis.default),)

@@ -146,6 +146,14 @@ def test_fits_is_memory_within_capacity(dataset):
     np.testing.assert_array_equal(dataset["fits"].values, good & within)
 
 
+def test_tight_is_what_fits_by_less_than_the_error_of_memory(llama_8b, grid, h100):
+    table = sweep(llama_8b, grid, h100.with_values({"device.memory.capacity": 4e10}))
+    over = table["memory_high"].values > table["memory_capacity"].values
+    tight = table["fits"].values & over
+    np.testing.assert_array_equal(table["tight"].values, tight)
+    assert 0 < tight.sum() < table["fits"].values.sum()
+
+
 def test_every_hardware_row_is_as_if_alone(dataset, grid, hardware, llama_8b):
     for index, row in enumerate(hardware):
         alone = sweep(llama_8b, grid, row, dtype="float64")
@@ -183,7 +191,7 @@ def test_results_have_single_precision_unless_double_is_asked_for(
 ):
     single = sweep(llama_8b, grid, hardware)
     for item in VARIABLES.values():
-        if item.name in ("fits", "status"):
+        if item.name in ("fits", "tight", "status"):
             np.testing.assert_array_equal(single[item.name], dataset[item.name])
             continue
         assert single[item.name].dtype == np.float32

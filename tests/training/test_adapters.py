@@ -13,6 +13,7 @@ from perfmodel.model.adapters import AdapterSpec
 from perfmodel.model.presets import load_model
 from perfmodel.strategy.rules import STATUS_NAMES
 from perfmodel.training.flops import adapter_parameters
+from tests.amount import cases
 
 RUN = {"sequence_length": 4096, "micro_batches": 4}
 
@@ -63,7 +64,7 @@ def test_fsdp_gathers_frozen_weights_but_reduces_adapters_alone(project, h100, l
     assert less["optimizer_time"] < 0.05 * full["optimizer_time"]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=cases(20), deadline=None)
 @given(
     rank=st.sampled_from([1, 2, 8, 64, 256]),
     tensor=st.sampled_from([1, 2, 4]),

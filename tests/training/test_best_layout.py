@@ -14,6 +14,7 @@ from perfmodel.strategy.factors import strategy_space
 from perfmodel.sweeps.sweep import sweep_table
 from perfmodel.training.best_layout import best_layout, distinct_ways, least_slowest, longest_runs
 from perfmodel.training.schedule import chunk_stages
+from tests.amount import cases
 
 TIMES = st.sampled_from([1.0, 1.0, 2.5])
 
@@ -39,7 +40,7 @@ def least(layers, ends, stages):
     )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=cases(50), deadline=None)
 @given(st.lists(TIMES, min_size=3, max_size=8), st.integers(2, 4), st.floats(0, 2), st.floats(0, 3))
 def test_nothing_is_better_with_one_chunk_a_stage(layers, pipeline, first, last):
     stages = list(range(pipeline))
@@ -50,7 +51,7 @@ def test_nothing_is_better_with_one_chunk_a_stage(layers, pipeline, first, last)
     assert own == pytest.approx(least(layers, (first, last), stages), rel=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60), deadline=None)
 @given(
     st.lists(st.sampled_from([1.0, 1.3, 2.5, 4.0]), min_size=3, max_size=7),
     st.sampled_from([[0, 1, 0, 1], [0, 1, 1, 0], [0, 1, 2, 0, 1, 2], [0, 1, 2, 2, 1, 0]]),

@@ -232,8 +232,43 @@ def test_dense_blocks(gated, unfused):
 
 
 def test_routed_experts():
-    """Inputs, outputs, gate and value, product of both per chosen expert; scores of all."""
-    assert kept_of(ROUTED) == 2 * 2 * (64 + 64 + 3 * 32) + 8 * 8
+    """Inputs, gate and value, product of both and weight per chosen expert; scores of all."""
+    assert kept_of(ROUTED) == 2 * 2 * (64 + 3 * 32) + 2 * 4 + 8 * 8
+
+
+def test_outputs_of_experts_stay_where_they_are_weighed():
+    """Megatron Core 0.13: "moving the probs multiplication from unpermutation to activation"."""
+
+    def kept(**facts):
+        at = Scope(keys_of(), load_framework("megatron", **facts))
+        return float(np.ravel(mlp_kept(at, ROUTED, 64.0).everything / at.own)[0])
+
+    assert kept(scales_in_experts=False) - kept() == 2 * (2 * 64 - 4)
+    assert load_framework("megatron@0.2").scales_in_experts is False
+
+
+def test_deepseek_v3_keeps_inputs_of_swiglu_and_outputs_of_attention_narrow():
+    """arXiv:2412.19437, section 3.3.3: fp8, and 12 bits that serve attention and projection."""
+    keys = keys_of(precision="fp8")
+    facts = {"scales_in_experts": True, "fp8_library": "transformer-engine"}
+    plain = Scope(keys, load_framework("megatron", **facts))
+    narrow = Scope(
+        keys,
+        load_framework(
+            "megatron",
+            **facts,
+            activation_input_bytes=1.0,
+            recomputes_activations=True,
+            attention_output_bytes=1.5,
+        ),
+    )
+
+    def less(kept):
+        return float(np.ravel((kept(plain).everything - kept(narrow).everything) / plain.own)[0])
+
+    assert less(lambda at: mlp_kept(at, ROUTED, 64.0)) == 2 * (2 * 32 + 32)
+    attention = AttentionSpec("full", 4, 4, 16)
+    assert less(lambda at: attention_kept(at, attention)) == 64 * (2 + 1 - 1.5)
 
 
 def test_the_weighted_sum_of_eager_experts_goes_backward_in_single_precision():
@@ -251,14 +286,14 @@ def test_the_weighted_sum_of_eager_experts_goes_backward_in_single_precision():
     [({"capacity_factor": 1.5}, 1.5), ({"expert_buffer": 1e9}, 4), ({"routing": "identical"}, 4)],
 )
 def test_experts_keep_the_rows_of_their_buffer(facts, held):
-    """Inputs, gate, value and product for every row that is held, with the busiest rank's."""
+    """Inputs, gate, value, product and weight for every row that is held, as the busiest rank's."""
 
     def everything(**changes):
         scope = Scope(keys_of(expert_parallel=8), load_framework("megatron", **changes))
         return float(np.ravel(mlp_kept(scope, ROUTED, 64.0).everything)[0])
 
     tokens = float(Scope(keys_of(), load_framework("megatron")).own[0])
-    per_row = 2 * (64 + 3 * 32)
+    per_row = 2 * (64 + 3 * 32) + 4
     assert everything(**facts) - everything() == (held - 1) * tokens * 2 * per_row
 
 
@@ -288,7 +323,7 @@ def test_latent_experts_dispatch_their_latent():
     less = per_token(LayerSpec((), (wide,), norms=1), 64, "megatron") - per_token(
         LayerSpec((), (latent,), norms=1), 64, "megatron"
     )
-    assert less == 2 * 2 * 2 * (64 - 16) - 2 * 16  # inputs and outputs of experts; their sum
+    assert less == 2 * 2 * (64 - 16) - 2 * 16  # inputs of experts; their sum
 
 
 STATES_SAVED = [

@@ -19,6 +19,7 @@ from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.sweeps.sweep import sweep_table
 from perfmodel.training.bounds import Bounds, Open, lower_bounds
 from perfmodel.training.project import framework_of_run
+from tests.amount import cases
 
 SLACK = 1.0 + 1e-9
 
@@ -65,7 +66,9 @@ def spaces(draw: Any) -> dict[str, Any]:
     return axes
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(
+    max_examples=cases(15), deadline=None, suppress_health_check=[HealthCheck.filter_too_much]
+)
 @given(
     axes=spaces(),
     model=st.sampled_from(["gpt2", "mixtral-8x7b", "deepseek-v2-lite"]),

@@ -20,6 +20,7 @@ from perfmodel.software.framework import load_framework
 from perfmodel.training.activations import Scope, norms_kept
 from perfmodel.training.memory import layer_kept, layer_weights, part_memory, shared_table
 from perfmodel.training.schedule import stage_compositions
+from tests.amount import cases
 from tests.training.gpt import keys_of
 
 
@@ -189,7 +190,7 @@ FIELDS = st.fixed_dictionaries(
 LEVELS = ["none", "selective", "full"]
 
 
-@settings(max_examples=15)
+@settings(max_examples=cases(15))
 @given(fields=FIELDS, framework=st.sampled_from(["megatron", "megatron-2022", "fsdp"]))
 def test_memory_falls_with_sharding_and_recomputation(project, small_moe, fields, framework):
     model = replace(small_moe, layers=small_moe.layers * 4)  # so that no one layer is a large part

@@ -21,10 +21,9 @@ do.
 
 from __future__ import annotations
 
-import numpy as np
-
 from perfmodel.kernels._jit import jit_lean
 from perfmodel.kernels.events import CLOCK
+from perfmodel.kernels.records import record_types
 from perfmodel.kernels.workloads.astra.phase import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -42,20 +41,7 @@ from perfmodel.kernels.workloads.astra_text.state import (
 )
 
 # A physical dimension.
-NETWORK = np.dtype(
-    [
-        ("topology", np.int64),
-        ("devices", np.int64),
-        ("bytes_per_nanosecond", np.float64),  # of all links that a message uses together
-        ("latency", np.float64),  # of a hop [ns]
-        ("nic", np.float64),  # [ns], once at either end
-        ("router", np.float64),  # [ns], of a switch
-        ("memory_latency", np.float64),  # [ns]
-        ("memory_bandwidth", np.float64),  # [GB/s]
-        ("memory_scale", np.float64),
-        ("relative_bandwidth", np.float64),  # of all links of a device to the first one's; Themis
-    ]
-)
+NETWORK = record_types(__file__)["NETWORK"]
 
 REDUCTION_BLOCK = 500_000  # [B] that local memory takes per nanosecond, hard-coded in 1.0
 

@@ -21,6 +21,9 @@ from perfmodel.kernels import events as calendars
 from perfmodel.kernels._jit import jit_lean
 from perfmodel.kernels.events import CLOCK, COLUMNS, MADE, TIME, WAITING, WHAT
 from perfmodel.kernels.plain import blank
+from perfmodel.kernels.records import record_types
+
+_RECORDS = record_types(__file__)
 
 NONE = -1
 
@@ -43,100 +46,18 @@ STEP, SET_END, PHASE_STEP, PHASE_END, MESSAGE_END = 0, 1, 2, 3, 4
 KINDS = 5
 
 # What a run keeps: `state.cursor.status`, `state.chunk[i].since`.
-CURSOR = np.dtype(
-    [
-        ("status", np.int64),  # how the run ended, and the layer and phase in which it did
-        ("status_layer", np.int64),
-        ("status_phase", np.int64),
-        ("priority", np.int64),  # of the next collective
-        ("turn", np.int64),  # of the round robin of dimensions
-        ("injected", np.int64),  # chunks
-        ("ended", np.int64),  # chunks of collectives that ended
-        ("free_chunk", np.int64),
-        ("free_set", np.int64),
-        ("last_issue", np.int64),  # [ns], for Themis
-        ("fractions", np.int64),  # whether times may not be whole
-        # The training loop's own: its state, layer and pass; whether the layer's computation in
-        # this state is done, and its collective issued; whether the forward pass before this
-        # input gradient was run again, and whether the loop waits for the end of chunks.
-        ("where", np.int64),
-        ("layer", np.int64),
-        ("iteration", np.int64),
-        ("computed", np.int64),
-        ("issued", np.int64),
-        ("again", np.int64),
-        ("subscribed", np.int64),
-    ]
-)
-CHUNK = np.dtype(
-    [
-        ("next", np.int64),  # of the pool's free ones
-        ("owner", np.int64),  # its set
-        ("priority", np.int64),
-        ("phases", np.int64),
-        ("current", np.int64),
-        ("started", np.int64),
-        ("since", np.int64),  # [ns]
-        ("steps_taken", np.int64),  # of the phase, where its messages are followed singly
-    ]
-)
-PHASE = np.dtype(
-    [
-        ("kind", np.int64),
-        ("algorithm", np.int64),
-        ("dimension", np.int64),
-        ("queue", np.int64),
-        ("before", np.int64),  # bytes [B]
-        ("after", np.int64),
-    ]
-)
-SET = np.dtype(
-    [
-        ("next", np.int64),  # of the pool's free ones
-        ("left", np.int64),  # chunks
-        ("total", np.int64),
-        ("created", np.int64),  # [ns]
-        ("layer", np.int64),
-        ("phase", np.int64),
-        ("finish", np.int64),  # [ns]
-    ]
-)
-QUEUE = np.dtype([("length", np.int64), ("busy", np.int64)])
-COLLECTIVES = np.dtype(  # of a layer and phase; from "issued" on what is reported
-    [
-        ("outstanding", np.int64),
-        ("blocking", np.int64),
-        ("waiting_since", np.int64),  # [ns]
-        ("issued", np.int64),
-        ("compute", np.int64),  # [ns]
-        ("exposed", np.int64),
-        ("communication", np.int64),
-    ]
-)
-DIMENSION = np.dtype(
-    [
-        ("next_queue", np.int64),
-        ("order", np.int64),  # the next chunk's dimension at this place
-        ("load_order", np.int64),  # the dimension at this place as Themis last sorted them
-        ("load", np.float64),  # of Themis
-        ("load_before", np.float64),  # while they are put into another order
-        ("phase_time", np.int64),  # sum [ns]
-        ("phase_count", np.int64),
-        ("sent", np.int64),  # by a device [B]
-    ]
-)
+CURSOR = _RECORDS["CURSOR"]
+CHUNK = _RECORDS["CHUNK"]
+PHASE = _RECORDS["PHASE"]
+SET = _RECORDS["SET"]
+QUEUE = _RECORDS["QUEUE"]
+COLLECTIVES = _RECORDS["COLLECTIVES"]
+DIMENSION = _RECORDS["DIMENSION"]
 
 # What a run is told.
-CALL = np.dtype([("kind", np.int64), ("message", np.int64), ("compute", np.int64)])  # [B], [ns]
-ROW = np.dtype([("update", np.int64), ("checkpoint", np.bool_), ("initiates", np.bool_)])
-LOGICAL = np.dtype(
-    [
-        ("members", np.int64),
-        ("stride", np.int64),  # on the physical dimension
-        ("physical", np.int64),
-        ("algorithm", np.int64, (4,)),  # by collective
-    ]
-)
+CALL = _RECORDS["CALL"]
+ROW = _RECORDS["ROW"]
+LOGICAL = _RECORDS["LOGICAL"]
 
 
 class Layers(NamedTuple):

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import ModelError
 from perfmodel.kernels.variables import MEMORY_COMPONENTS
-from perfmodel.measured.kind import Further
 from perfmodel.measured.kinds import training
 from perfmodel.measured.kinds.training import Case, TrainingKind
 from perfmodel.measured.rows import MeasuredRow, Outcome, Skip, meaning, words
@@ -22,7 +21,6 @@ from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.training.stages import all_stage_memories
 
 if TYPE_CHECKING:
-    from perfmodel.measured.rows import ComparedRow
     from perfmodel.model.spec import ModelSpec
 
 MEASUREMENTS = ("meas_peak_mem_GB", "activations_GB", "relative_activation_pct")
@@ -178,29 +176,6 @@ def _cells_of(model: ModelSpec) -> dict[str, str]:
     return {name: str(value) for name, value in cells.items()}
 
 
-def admissions(rows: Sequence[ComparedRow]) -> Further:
-    """Return how many measured and crashed runs fit in the projected memory."""
-    lines = []
-    for outcome in ("measured", "crashed"):
-        found = [
-            bool(row.outcome.details["fits"])
-            for row in rows
-            if "fits" in row.outcome.details
-            and (row.outcome.projected is None) == (outcome == "crashed")
-        ]
-        if found:
-            lines.append(
-                {
-                    "outcome": outcome,
-                    "runs": len(found),
-                    "admitted": sum(found),
-                    "refused": len(found) - sum(found),
-                    "admitted_share": sum(found) / len(found),
-                }
-            )
-    return {"runs that fit": lines} if lines else {}
-
-
 @dataclass(frozen=True, kw_only=True)
 class MemoryKind(TrainingKind):
     """Peaks of memory; projected as training runs, and read as the tool read them."""
@@ -284,7 +259,6 @@ KIND = MemoryKind(
     positive=(*MEASUREMENTS, "params_opt_GB"),
     check=check,
     derived=derived,
-    further=admissions,
     below=BELOW,
     ranked_by="",
     shares=training.SHARES,

@@ -18,7 +18,7 @@ import numpy as np
 from perfmodel.base.errors import ModelError, PerfModelError
 from perfmodel.base.facts import Run
 from perfmodel.kernels.variables import MEMORY_COMPONENTS, TIME_COMPONENTS
-from perfmodel.measured.kind import Kind
+from perfmodel.measured.kind import Further, Kind
 from perfmodel.measured.row_choices import (
     RECOMPUTE_LEVELS,
     assumed_batch,
@@ -48,6 +48,7 @@ from perfmodel.training.memory import waiting_share
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
+    from perfmodel.measured.rows import ComparedRow
 
 MEASUREMENTS = ("meas_iter_s", "meas_tokens_s_gpu", "der_iter_s", "der_tokens_s_gpu")
 WHOLE_NUMBERS = (
@@ -59,6 +60,7 @@ SCALES = ((8, "1-8"), (64, "9-64"), (512, "65-512"))
 # within the error of the memory projection itself: nine of ten of 109 stated peaks are projected
 # at no more than 1.18 times their size.
 MEMORY_SLACK = 1.2
+VERDICTS = ("fits", "tight")
 # Variables of a projection that a scored row keeps.
 NUMBERS = (
     *("step_time", "step_time_low", "step_time_high"),
@@ -404,7 +406,7 @@ def _project_group(group: _Group) -> list[tuple[int, Outcome]]:
     except PerfModelError as error:
         skipped = Outcome.skipped(Skip("the projection refuses the row", str(error)))
         return [(i, skipped) for i, _, _ in group.members]
-    names = (*NUMBERS, "fits", "status")
+    names = (*NUMBERS, *VERDICTS, "status")
     columns = {name: results[name].values[:, 0] for name in names}
     for i, member, start in group.members:
         rows = slice(start, start + len(member.candidates))
@@ -438,7 +440,7 @@ def _choose(case: Case, columns: Mapping[str, Any]) -> Outcome:
             "software": case.framework.name.partition("[")[0],
             **chosen,
             **details,
-            "fits": bool(columns["fits"][best]),
+            **{name: bool(columns[name][best]) for name in VERDICTS},
         },
     )
 
@@ -446,6 +448,31 @@ def _choose(case: Case, columns: Mapping[str, Any]) -> Outcome:
 def _impossible(case: Case, status: int) -> Outcome:
     detail = case.candidates[0]["precision"] if status == PRECISION_UNSUPPORTED else ""
     return Outcome.skipped(Skip(STATUS_REASONS[int(status)], detail))
+
+
+def admissions(rows: Sequence[ComparedRow]) -> Further:
+    """Return how many measured and crashed runs fit in the projected memory, tightly or not."""
+    lines = []
+    for outcome in ("measured", "crashed"):
+        found = [
+            row.outcome.details
+            for row in rows
+            if "fits" in row.outcome.details
+            and (row.outcome.projected is None) == (outcome == "crashed")
+        ]
+        if found:
+            admitted = sum(one["fits"] for one in found)
+            lines.append(
+                {
+                    "outcome": outcome,
+                    "runs": len(found),
+                    "admitted": admitted,
+                    "tight": sum(one["tight"] for one in found),
+                    "refused": len(found) - admitted,
+                    "admitted_share": admitted / len(found),
+                }
+            )
+    return {"runs that fit": lines} if lines else {}
 
 
 SHARES = ("hardware", "n_gpus", "framework", "layers", "hidden", "vocab")
@@ -462,6 +489,7 @@ class TrainingKind(Kind):
     """
 
     case_of: Callable[[MeasuredRow], Case] = case_of
+    further: Callable[[Sequence[ComparedRow]], Further] = admissions
 
     def project(
         self, rows: Sequence[MeasuredRow], progress: Callable[[int], None]

@@ -23,11 +23,12 @@ export function headline(view) {
 // How many rows fit in memory, in words, where the results say so.
 function fitting(population) {
   const fits = population.get("fits");
-  if (!fits) return population.common.some((it) => it.name === "fits" && it.value === "yes") ? "all fit in memory" : null;
-  const yes = fits.labels.indexOf("yes");
-  let count = 0;
-  for (const code of fits.codes) if (code === yes) count += 1;
-  return `${whole(count)} fit in memory`;
+  if (!fits) return { yes: "all fit in memory", tight: "all fit in memory, tightly" }[population.common.find((it) => it.name === "fits")?.value] ?? null;
+  const counts = fits.labels.map(() => 0);
+  for (const code of fits.codes) counts[code] += 1;
+  const of = (label) => counts[fits.labels.indexOf(label)] ?? 0;
+  const tight = of("tight");
+  return `${whole(of("yes") + tight)} fit in memory${tight ? `, ${whole(tight)} of them tightly` : ""}`;
 }
 
 function best(population, row) {

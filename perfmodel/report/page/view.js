@@ -27,8 +27,8 @@ export class View {
   // What fits in memory is what one looks for; the rest is one press away.
   get usual() {
     const fits = this.population.get("fits");
-    const some = fits && fits.labels.length > 1;
-    return new Map(some ? [["fits", { allowed: new Set([fits.labels.indexOf("yes")]) }]] : []);
+    const some = fits && fits.labels.length > 1 && fits.labels.includes("no");
+    return new Map(some ? [["fits", { allowed: new Set(["tight", "yes"].map((it) => fits.labels.indexOf(it)).filter((it) => it >= 0)) }]] : []);
   }
 
   reset() {

@@ -230,10 +230,10 @@ def inner_size(width: float, height: float) -> tuple[float, float]:
     return 72.0 * (width - MARGINS[0]), 72.0 * (height - MARGINS[1])
 
 
-def text_size(text: str, size: float = SMALL) -> tuple[float, float]:
+def text_size(text: str) -> tuple[float, float]:
     """Return about how wide and high words are [pt]."""
     lines = text.split("\n")
-    return LETTER * size * max(map(len, lines)), LINE * size * len(lines)
+    return LETTER * SMALL * max(map(len, lines)), LINE * SMALL * len(lines)
 
 
 def placed(

@@ -10,6 +10,7 @@ import contextlib
 import csv
 import io
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.base.errors import DataError
+from perfmodel.base.errors import DataError, one_line
 from perfmodel.base.figures import (
     DPI,
     FORMATS,
@@ -228,9 +229,14 @@ def draw(plot: Plot) -> Figure:
         for axes, panel in zip(every, plot.panels, strict=True):
             _draw_panel(figure, axes, panel, panel.height / sum(ratios))
         if plot.title:
-            figure.suptitle(plot.title, fontsize=TEXT, x=0.02, ha="left")
+            figure.suptitle(one_line(plot.title), fontsize=TEXT, x=0.02, ha="left")
         _add_key(figure, plot)
-        figure.draw_without_rendering()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "constrained_layout not applied", UserWarning)
+            try:
+                figure.draw_without_rendering()
+            except UserWarning:
+                raise DataError("labels leave no room to draw in; ask for a wider figure") from None
         return figure
 
 

@@ -64,7 +64,9 @@ def pareto_plot(
 ) -> Plot:
     """Describe the figure; options as of `perfmodel.plot`."""
     subject = subject_of(table)
-    default = DEFAULTS[subject.verb]
+    default = DEFAULTS.get(subject.verb)
+    if default is None:
+        raise DataError(f"results of 'perfmodel {subject.verb}' have no front; see its own figure")
     across, up = (subject.aliases.get(it, it) for it in (x or default[0], y or default[1]))
     chosen = select(table, where, fitting=not everything)
     values = [_numbers(table, name)[chosen] for name in (across, up)]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.errors import DataError, did_you_mean
+from perfmodel.base.fields import Field, field_of
 from perfmodel.base.precisions import (
     ATTENTION_PRECISIONS,
     CACHE_FORMATS,
@@ -25,69 +26,6 @@ if TYPE_CHECKING:
     Evaluated = tuple[Columns, Sequence[str]]
 
 Values = Mapping[str, Sequence[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class GridAxis:
-    """An axis of a kernel: whole numbers, names, or free words.
-
-    Attributes
-    ----------
-    name : str
-    long_name : str
-        What it is, in a dataset.
-    help : str
-        What it is, in a help page; the same if empty.
-    default : int or str, optional
-        Its one value where none is given, or none at all if empty; None: some must be given.
-        Whole numbers begin at 1, or at 0 where that is the default.
-    choices : tuple of str
-        Of names.
-    words : bool
-        Free words, which the evaluation checks.
-    units : str
-    option : str
-        Its option where that is not its name; ``-`` for an argument.
-    """
-
-    name: str
-    long_name: str
-    help: str = ""
-    default: int | str | None = None
-    choices: tuple[str, ...] = ()
-    words: bool = False
-    units: str = "1"
-    option: str = ""
-
-    @property
-    def minimum(self) -> int:
-        """Smallest whole number."""
-        return 0 if self.default == 0 else 1
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """What is the same for a whole grid.
-
-    Attributes
-    ----------
-    name, help : str
-    default : bool, int, float or None
-        Its type is the setting's; None for a text.
-    flags : tuple of str
-        Spellings on the command line, where they are not its name.
-    least, most : float, optional
-        Of a number.
-    metavar : str, optional
-    """
-
-    name: str
-    help: str
-    default: bool | int | float | None
-    flags: tuple[str, ...] = ()
-    least: float | None = None
-    most: float | None = None
-    metavar: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +61,12 @@ class Kernel:
     Attributes
     ----------
     name, short_help : str
-    axes : tuple of GridAxis
-        In the order of a help page.
-    settings : tuple of Setting
+    axes : tuple of Field
+        In the order of a help page. An axis takes whole numbers (kind "counts"), names of its
+        choices or free words ("names"; "argument" where it is no option); its default is its one
+        value where none is given, or none at all if empty. Some must be given without one.
+    settings : tuple of Field
+        What is the same for a whole grid.
     choose : callable
         Values of all axes -> the `Grid` that they are for; raises `DataError` where they do
         not go together.
@@ -133,8 +74,8 @@ class Kernel:
 
     name: str
     short_help: str
-    axes: tuple[GridAxis, ...]
-    settings: tuple[Setting, ...]
+    axes: tuple[Field, ...]
+    settings: tuple[Field, ...]
     choose: Callable[[Values], Grid]
 
     def grid(self, axes: Values) -> tuple[Grid, Values]:
@@ -203,14 +144,27 @@ def _row(kernel: str, name: str) -> dict[str, Any]:
 def kernel_of(name: str, choose: Callable[[Values], Grid]) -> Kernel:
     """Return a kernel with the axes and settings that ``kernels.toml`` says of it."""
     table = _document()[name]
-    axes = []
-    for axis in table["axes"]:
-        row = dict(_row(name, axis))
-        choices = row.pop("choices", ())
-        known = CHOICES[choices] if isinstance(choices, str) else tuple(choices)
-        axes.append(GridAxis(axis, choices=known, **row))
-    settings = []
-    for setting in table["settings"]:
-        row = {"default": None, **_row(name, setting)}
-        settings.append(Setting(setting, **{**row, "flags": tuple(row.get("flags", ()))}))
-    return Kernel(name, table["short_help"], tuple(axes), tuple(settings), choose)
+    axes = tuple(_axis(axis, _row(name, axis)) for axis in table["axes"])
+    settings = tuple(_setting(setting, _row(name, setting)) for setting in table["settings"])
+    return Kernel(name, table["short_help"], axes, settings, choose)
+
+
+def _axis(name: str, row: Mapping[str, Any]) -> Field:
+    """Return an axis; whole numbers begin at 1, or at 0 where that is the default."""
+    choices, text = row.get("choices", ()), row["long_name"]
+    known = CHOICES[choices] if isinstance(choices, str) else choices
+    plain = {
+        "kind": "names" if known else "counts",
+        "minimum": 0 if row.get("default") == 0 else 1,
+        "required": "default" not in row,
+        "description": text[0].upper() + text[1:],
+    }
+    return field_of(name, {**plain, **row, "choices": known})
+
+
+KIND_OF: Mapping[type, str] = {bool: "flag", int: "int", float: "float"}
+
+
+def _setting(name: str, row: Mapping[str, Any]) -> Field:
+    """Return a setting, whose kind its default says."""
+    return field_of(name, {"kind": KIND_OF.get(type(row.get("default")), "text"), **row})

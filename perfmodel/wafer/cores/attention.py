@@ -145,13 +145,13 @@ def _brought(
     return np.ceil(moved * element_bytes).astype(np.int64)
 
 
-def _tasks(rows: list[Any], chunk: int = KEY_CHUNK) -> Instructions:
+def _tasks(rows: list[Any]) -> Instructions:
     """Return the instructions of tasks, whose columns `trace_lines` names."""
     tasks = np.ascontiguousarray(np.column_stack(np.broadcast_arrays(*rows)).astype(np.int64))
     with kernel_work(instructions=10 * len(tasks)):
         from perfmodel.kernels.wafer import trace_lines
 
-        count = trace_lines.count_attention_lines(tasks, chunk)
+        count = trace_lines.count_attention_lines(tasks, KEY_CHUNK)
         if count > MOST_LINES:
             raise StrategyError(
                 f"key 'sequence_parallel': {count} instructions of one attention on a node exceed "
@@ -159,7 +159,7 @@ def _tasks(rows: list[Any], chunk: int = KEY_CHUNK) -> Instructions:
             )
         lines = np.empty((count, COLUMNS), np.int64)
         arguments = np.empty((count, MOST_ARGUMENTS), np.int64)
-        trace_lines.attention_lines(tasks, chunk, lines, arguments)
+        trace_lines.attention_lines(tasks, KEY_CHUNK, lines, arguments)
     return Instructions(lines, arguments, NOTHING.destinations)
 
 

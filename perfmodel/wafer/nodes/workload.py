@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from perfmodel.base.memory import check_memory
 from perfmodel.base.provenance import versions
 from perfmodel.base.table import Column, Table, described
 from perfmodel.base.version import __version__
+from perfmodel.kernels.variables import read_variables
 from perfmodel.kernels.work import expect
 from perfmodel.model.layers import MlpSpec
 from perfmodel.wafer.nodes.blocks import Blocks, Result, Shares, all_gather, all_reduce
@@ -247,19 +249,8 @@ class ModelBlocks(Blocks):
 SCHEMA_VERSION = "1.0"
 EMBEDDING = "embedding"
 
-VARIABLES = {
-    "macs": ("1", "multiply-adds"),
-    "flops": ("FLOP", "operations: two of a multiply-add, one of an addition"),
-    "footprint": ("B", "weights and cache that the node holds for it"),
-    "reads": ("B", "weights, cache and activations that it reads"),
-    "writes": ("B", "activations and cache that it writes"),
-    "sent": ("B", "bytes that leave the node"),
-    "received": ("B", "bytes that come to the node"),
-    "rows": ("1", "rows of a product (M), queries of attention, tokens of an exchange"),
-    "inner": ("1", "inner length of a product (K), multiply-adds of a pair in attention"),
-    "outer": ("1", "columns of a product (N), keys of attention, elements of a collective"),
-    "instances": ("1", "products side by side, heads of attention, experts with tokens"),
-}
+(_VARIABLES,) = read_variables(Path(__file__).with_name("variables.csv")).values()
+VARIABLES = {variable.name: variable for variable in _VARIABLES}
 
 
 def node_operations(
@@ -414,12 +405,8 @@ def node_table(
             if name in one.values:
                 value = np.asarray(one.values[name], np.float64)
                 values[at] = value[kept] if value.ndim == 2 and len(value) > 1 else value
-        units, meaning = VARIABLES[name]
-        data[name] = Column(
-            ("node", "step", "operation"),
-            np.moveaxis(values, 0, -1),
-            {"units": units, "long_name": meaning},
-        )
+        dims = ("node", "step", "operation")
+        data[name] = Column(dims, np.moveaxis(values, 0, -1), VARIABLES[name].attributes())
     for at, (name, meaning) in enumerate(
         (
             ("group_first", "first node of the group that it is done with"),

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from perfmodel.base.collectives import TRACED
 from perfmodel.base.columns import Floats, Integers
 from perfmodel.base.timelines import Track, write_timeline
+from perfmodel.kernels.variables import read_variables
 from perfmodel.workloads.simulation.costs import on_host
 from perfmodel.workloads.simulation.graph import Graph, Rank
 from perfmodel.workloads.trace import (
@@ -34,26 +35,8 @@ from perfmodel.workloads.trace import (
 if TYPE_CHECKING:
     import xarray
 
-# Per-rank figures: name, unit, what it is. Those in seconds are times.
-FIGURES = (
-    ("wall_time", "s", "End of the last operation"),
-    ("gpu_time", "s", "Time in which the device computes"),
-    ("cpu_time", "s", "Time in which the host works"),
-    ("communication_time", "s", "Time in which communication runs or waits"),
-    ("exposed_communication", "s", "Wall time without computation of the device"),
-    ("compute_bound_fraction", "1", "Share of computation time at peak performance"),
-    ("compute_utilization", "1", "Mean fraction of peak performance while computing"),
-    ("memory_utilization", "1", "Mean fraction of memory bandwidth while computing"),
-    ("operation_intensity", "FLOP B-1", "Mean operations per byte of computation"),
-    ("peak_memory", "B", "Most bytes of tensors at one time"),
-    ("sent_bytes", "B", "Bytes of messages sent"),
-    ("sent_count", "1", "Messages sent"),
-)
-BY_COLLECTIVE = (
-    ("collective_bytes", "B", "Sizes of collectives, added up"),
-    ("collective_count", "1", "Number of collectives"),
-    ("collective_time", "s", "Time from begin to end of collectives, added up, waiting included"),
-)
+FIGURES, BY_COLLECTIVE = read_variables(Path(__file__).with_name("variables.csv")).values()
+"""Of a rank, and of its collectives by kind; those in seconds are times."""
 
 
 @dataclass(slots=True)
@@ -125,9 +108,9 @@ class Simulation:
 
     def __getattr__(self, name: str) -> NDArray[np.float64]:
         """Return a figure of every rank, in SI units."""
-        for known, unit, _ in FIGURES:
-            if name == known:
-                return self._raw(name) * (self.tick if unit == "s" else 1.0)
+        for figure in FIGURES:
+            if name == figure.name:
+                return self._raw(name) * (self.tick if figure.units == "s" else 1.0)
         raise AttributeError(name)
 
     @property
@@ -160,13 +143,13 @@ class Simulation:
         import xarray
 
         variables: dict[str, Any] = {}
-        for name, unit, text in FIGURES:
-            variables[name] = (("rank",), getattr(self, name), {"units": unit, "long_name": text})
-        for name, unit, text in BY_COLLECTIVE:
-            rows = np.array([getattr(figures, name) for figures in self.classes])
-            rows = rows[self.class_of_rank] * (self.tick if unit == "s" else 1)
-            attributes = {"units": unit, "long_name": text}
-            variables[name] = (("rank", "collective"), rows, attributes)
+        for figure in FIGURES:
+            values = getattr(self, figure.name)
+            variables[figure.name] = (("rank",), values, figure.attributes())
+        for figure in BY_COLLECTIVE:
+            rows = np.array([getattr(figures, figure.name) for figures in self.classes])
+            rows = rows[self.class_of_rank] * (self.tick if figure.units == "s" else 1)
+            variables[figure.name] = (("rank", "collective"), rows, figure.attributes())
         text = "Rank that was simulated for this one"
         attributes = {"units": "1", "long_name": text}
         variables["representative"] = (("rank",), self.representative, attributes)
@@ -201,7 +184,7 @@ class Simulation:
             result["members_end_together"] = True
         slowest = int(np.argmax(self._raw("wall_time")))
         result["slowest_rank"] = slowest
-        for name, _, _ in FIGURES:
+        for name in (figure.name for figure in FIGURES):
             values = getattr(self, name)
             if np.isnan(values).all():
                 result[name] = None
@@ -215,7 +198,7 @@ class Simulation:
         collectives = {}
         for position, name in enumerate(TRACED):
             figures = {}
-            for key, unit, _ in BY_COLLECTIVE:
+            for key, unit in ((it.name, it.units) for it in BY_COLLECTIVE):
                 rows = np.array([getattr(own, key)[position] for own in self.classes])
                 amount = rows[self.class_of_rank].sum() * (self.tick if unit == "s" else 1)
                 figures[key.removeprefix("collective_")] = (
@@ -225,10 +208,9 @@ class Simulation:
                 collectives[name] = figures
         result["collectives"] = collectives
         if self.whole:
-            for name, unit, _ in FIGURES:
-                if unit == "s":
-                    figure = getattr(self.classes[self.class_of_rank[slowest]], name)
-                    result[f"{name}_nanoseconds"] = int(figure)
+            for name in (figure.name for figure in FIGURES if figure.units == "s"):
+                value = getattr(self.classes[self.class_of_rank[slowest]], name)
+                result[f"{name}_nanoseconds"] = int(value)
         return result
 
     def _raw(self, name: str) -> Floats:

@@ -27,3 +27,9 @@ def test_schedules_take_memory_in_the_order_that_primus_measured():
     lines = memory.primus_schedules(needed(SHARED / "e2e/dev_memory_runs.csv"))
     assert len(lines) == 7
     assert lines[-1] == {"in the measured order": True}
+
+
+def test_the_errors_that_ship_are_those_of_the_measured_rows():
+    folder = needed(SHARED / "e2e/dev_memory_runs.csv").parent
+    found = memory.scores(folder, nanotron=True)["measured errors"]
+    assert memory.MEMORY_ERRORS.read_text(encoding="utf-8") == memory.written(found)

@@ -13,6 +13,7 @@ import click
 import pytest
 
 from perfmodel.cli.group import report
+from tests.amount import cases
 from tests.data import BENCHMARKS, NO_BENCHMARKS
 
 SCRIPT = BENCHMARKS / "fuzz/fuzz_commands.py"
@@ -26,8 +27,9 @@ def fuzz(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_damaged_commands_are_answered_or_refused_in_one_line() -> None:
-    done = fuzz("--cases", "200", "--seed", "1")
-    assert "200 cases of seed 1: 0 findings" in done.stdout, done.stdout + done.stderr
+    count = cases(400)
+    done = fuzz("--cases", str(count), "--seed", "1")
+    assert f"{count} cases of seed 1: 0 findings" in done.stdout, done.stdout + done.stderr
     assert done.returncode == 0
 
 

@@ -17,6 +17,7 @@ from perfmodel.hwprofiles import load_hardware
 from perfmodel.measured.compare import read_table
 from perfmodel.measured.kind import KernelKind
 from tests.benchmarks.measure.scripts import FOLDER, SCRIPTS, arguments_of
+from tests.data import table_of
 
 
 class FakeTimer:
@@ -62,30 +63,7 @@ def fake_table(common: ModuleType, module: ModuleType, path: Path, *words: str) 
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [
-        ("gemm", ("--dtypes", "bf16,fp8", "--layouts", "TN,NN,NT", "--limit", "40")),
-        (
-            "attention",
-            (
-                "--limit",
-                "40",
-            ),
-        ),
-        (
-            "stream",
-            (
-                "--limit",
-                "40",
-            ),
-        ),
-        (
-            "collective",
-            (
-                "--limit",
-                "40",
-            ),
-        ),
-    ],
+    table_of(__file__, "tables_are_read_by_compare"),
 )
 def test_tables_are_read_by_compare(
     script: Any, common: ModuleType, tmp_path: Path, name: str, words: Sequence[str]

@@ -49,6 +49,32 @@ def test_a_rate_a_quarter_lower_fails_if_it_stays_so(guard, measured):
     assert found["products"] == 76.0
 
 
+def shares_of(guard, monkeypatch, kernels, verbs):
+    """Rates as shares of recorded ones: of each kernel, of each verb."""
+    found = {f"kernel {i}": share for i, share in enumerate(kernels)}
+    found |= {f"verb {i}": share for i, share in enumerate(verbs)}
+    monkeypatch.setattr(guard, "recorded", lambda: dict.fromkeys(found, 1.0))
+    return found
+
+
+def test_a_slower_machine_is_no_slower_program(guard, monkeypatch):
+    found = shares_of(guard, monkeypatch, [0.7, 0.68, 0.72, 0.7, 0.66], [1.0] * 5)
+    assert guard.slow_ones(found) == []
+    found["kernel 4"] = 0.52  # less than three quarters of the others
+    found["verb 1"] = 0.7  # verbs are as fast as ever
+    assert guard.slow_ones(found) == ["kernel 4", "verb 1"]
+
+
+def test_a_faster_machine_excuses_nothing_and_demands_no_more(guard, monkeypatch):
+    found = shares_of(guard, monkeypatch, [2.0, 2.1, 1.9, 0.8, 0.7], [1.0] * 5)
+    assert guard.slow_ones(found) == ["kernel 4"]
+
+
+def test_a_whole_group_at_less_than_half_its_rates_fails(guard, monkeypatch):
+    found = shares_of(guard, monkeypatch, [0.4] * 5, [0.6] * 5)
+    assert guard.slow_ones(found) == [f"kernel {i}" for i in range(5)]
+
+
 def test_what_could_not_be_measured_fails(guard, measured):
     measured["wafer"] = math.nan
     assert guard.check({"products": 100.0, "wafer": math.nan}) == ["wafer"]

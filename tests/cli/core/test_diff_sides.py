@@ -66,6 +66,14 @@ def test_what_a_side_names_replaces_what_both_share() -> None:
     assert b["hardware"] == "dgx-h100[device.memory.bandwidth=4e+12,device.tdp=600]"
 
 
+def test_a_side_has_its_own_clock_however_it_is_spelt() -> None:
+    for common in ("", "--gpu-clock-mhz 1500", "--set device.boost_clock=1.5e9"):
+        for one in ("gpu-clock=1.2GHz", "device.boost_clock=1.2e9"):
+            found = diff(one, "gpu-clock=1.4GHz", f"{RUN} {common}")
+            assert found["a"]["hardware"] == "dgx-h100[device.boost_clock=1.2e+09]"
+            assert found["b"]["hardware"] == "dgx-h100[device.boost_clock=1.4e+09]"
+
+
 def test_one_price_list_serves_both() -> None:
     found = diff("hardware=h100", "hardware=b200", f"{RUN} --price h100=2,b200=4")
     for side, price in ((found["a"], 2), (found["b"], 4)):

@@ -10,6 +10,7 @@ import pytest
 
 from perfmodel.cli.shared.costs import duration
 from tests.cli.running import assert_one_line, document, run
+from tests.data import table_of
 
 PROJECT = (
     "project --model llama-3.1-8b --devices 16 --tp 2 --global-batch 64 --seq-len 4096 --zero 1"
@@ -114,22 +115,7 @@ def test_costs_stand_below_the_strategies(file: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "parts"),
-    [
-        ("--by training_cost", ("training_cost needs --tokens",)),
-        ("--price 1,2", ("some hardware has two prices",)),
-        ("--price h100=1,h100=2", ("some hardware has two prices",)),
-        ("--price h100=", ("'h100=' should be USD per device-hour",)),
-        ("--price =2", ("'=2' should be USD",)),
-        ("--price nan", ("'nan' should be USD",)),
-        ("--price -1", ("'-1' should be USD",)),
-        ("--price gb300=1", ("no hardware 'gb300'",)),
-        ("--tokens 0", ("--tokens",)),
-        ("--tokens inf", ("--tokens",)),
-        ("--pue 0.5", ("--pue",)),
-        ("--checkpoint-time 0", ("--checkpoint-time",)),
-        ("--failures-per-device-hour 0", ("--failures-per-device-hour",)),
-        ("--by cost_per_tokens", ("did you mean cost_per_token",)),
-    ],
+    table_of(__file__, "wrong_input_is_one_line"),
 )
 def test_wrong_input_is_one_line(file: Path, arguments: str, parts: tuple[str, ...]) -> None:
     assert_one_line(run("best", str(file), *shlex.split(arguments)), *parts)

@@ -58,8 +58,8 @@ def test_only_what_matters_was_assumed() -> None:
             "device.memory.bandwidth=3350 is 1e+09 times below the profile's 3.352e+12 B/s; values "
             "are in SI units",
         ),
-        ("--set system.network.1.latency=2.7", "system.network.1.latency=2.7 is 1e+06 times the"),
-        ("--sweep system.network.1.bandwidth=25:400:4", "system.network.1.bandwidth=25 is 2e+09"),
+        ("--set device.boost_clock=1.8", "device.boost_clock=1.8 is 1e+09 times below"),
+        ("--sweep device.memory.bandwidth=25:400:4", "device.memory.bandwidth=25 is 1e+11"),
     ],
 )
 def test_a_value_in_another_unit_gets_a_remark(words: str, text: str) -> None:
@@ -75,8 +75,8 @@ def test_a_value_in_another_unit_gets_a_remark(words: str, text: str) -> None:
     "words",
     [
         "--set device.memory.bandwidth=4.8e12",
-        "--set device.tdp=400",
-        "--set system.network.0.size=1",
+        "--set device.boost_clock=1.2e9",
+        "--sweep device.compute_units=66,132",
     ],
 )
 def test_a_plausible_value_gets_none(words: str) -> None:

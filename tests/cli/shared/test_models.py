@@ -13,6 +13,7 @@ from perfmodel.cli.shared.models import reading_document, reading_words
 from perfmodel.model.presets import load_model
 from perfmodel.store.results import open_table
 from tests.cli.projecting import PROBLEMS, document, run
+from tests.data import table_of
 
 PROBLEM = "--model llama-3.1-8b --hardware dgx-h100 --devices 8 --global-batch 32 --seq-len 4096"
 
@@ -65,23 +66,7 @@ def test_a_recipe_of_megatron_bridge_states_its_adapters(tmp_path) -> None:
 
 @pytest.mark.parametrize(
     ("more", "message"),
-    [
-        ("--lora-targets q_proj", "options of adapters (--lora-…) need --lora-rank"),
-        ("--lora-share-experts", "options of adapters (--lora-…) need --lora-rank"),
-        ("--lora-rank 0", "--lora-rank"),
-        ("--lora-rank 8 --lora-targets qproj", "'qproj' is no matrix; did you mean q_proj"),
-        ("--lora-rank 8 --lora-targets kv_b_proj", "no layer has 'kv_b_proj'"),
-        (
-            "--lora-rank 6 --tp 4",
-            "does not divide over tensor_parallel (tensor_parallel 4, rank 6)",
-        ),
-        ("--lora-rank 8 --lora-frozen nf4 --precision fp8", "multiplied in 16 bits"),
-        ("--document-length 5000", "document_length exceeds sequence_length"),
-        ("--document-length -1", "-1 is below 0"),
-        ("--padding 1", "1 is above 0.999"),
-        ("--padding half", "'half' is not a number"),
-        ("--padding nan", "nan is below 0"),
-    ],
+    table_of(__file__, "bad_input_is_one_line_and_exit_code_2"),
 )
 def test_bad_input_is_one_line_and_exit_code_2(more: str, message: str) -> None:
     result = run("project", f"{PROBLEM} {more}")

@@ -7,6 +7,7 @@ import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -92,12 +93,19 @@ def test_every_row_of_a_table_makes_an_option(wing):
             assert field.description, field.name
 
 
-def test_every_page_is_that_of_a_command():
-    pages = tomllib.loads((options.FOLDER / "core" / "pages.toml").read_text(encoding="utf-8"))
-    groups = {"hardware", "kernel", "model", "software"}
-    assert groups < set(pages)
-    for name in set(pages) - groups:
-        assert COMMANDS[name].help == pages[name]
+@pytest.mark.parametrize("wing", sorted(TABLES.keys() - {"shared"}))
+def test_every_page_is_that_of_a_command(wing):
+    pages = tomllib.loads((options.FOLDER / wing / "pages.toml").read_text(encoding="utf-8"))
+    for path, text in pages.items():
+        parent: Any = cli
+        command: Any = cli
+        for name in path.split():
+            context = click.Context(command)
+            if name.startswith("--"):  # AICB's text of one of our models
+                name, command, _ = parent.resolve_command(context, ["aicb", name])
+            else:
+                parent, command = command, command.get_command(context, name)
+        assert command.help == text
 
 
 @pytest.fixture
@@ -235,3 +243,34 @@ def test_hardware_is_a_list_or_repeated(arguments: str) -> None:
     rows = joined.get("rows")
     found = joined["hardware"] if rows is None else [row["hardware"] for row in rows]
     assert list(dict.fromkeys(found)) == ["dgx-h100", "dgx-b200", "dgx-h200"]
+
+
+STEP = "--model gpt2 --hardware dgx-h100 --devices 8 --seq-len 1024 --global-batch 64"
+
+
+def test_a_clock_is_set_in_any_spelling(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text('gpu-clock = "1200MHz"')
+    words = (
+        ["--set", "device.boost_clock=1.2e9"],
+        ["--gpu-clock", "1.2GHz"],
+        ["--gpu-clock-mhz", "1200"],
+        ["--config", str(path)],
+    )
+    found = [document("project", *shlex.split(STEP), *more) for more in words]
+    assert found[0]["hardware"] == "dgx-h100[device.boost_clock=1.2e+09]"
+    assert found[0]["step_time"] > document("project", *shlex.split(STEP))["step_time"]
+    assert all(it == found[0] for it in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("--gpu-clock 12", "'12' should be a clock from 1MHz to 100GHz, as in 1.2GHz"),
+        ("--gpu-clock-mhz fast", "'fastMHz' should be a clock"),
+        ("--gpu-clock 1GHz --gpu-clock-mhz 1000", "'device.boost_clock' is set twice"),
+        ("--gpu-clock 1GHz --set device.boost_clock=1e9", "'device.boost_clock' is set twice"),
+    ],
+)
+def test_a_wrong_clock_is_refused(text: str, message: str) -> None:
+    assert_one_line(run("project", *shlex.split(f"{STEP} {text}")), message)

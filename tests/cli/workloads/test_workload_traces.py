@@ -14,6 +14,7 @@ from perfmodel.workloads.formats.chakra.files import read_traces
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND
 from tests.cli.running import assert_one_line, changed, document, run
 from tests.cli.workloads.files import LAYER, STAGE, shown, workload
+from tests.data import table_of
 
 PROJECTION = shlex.split(
     "chakra --model llama-3.1-8b --hardware dgx-h100 --devices 8 --tp 4 --global-batch 2 "
@@ -226,23 +227,7 @@ def test_synthetic(folder: Path, pattern: str, options: str, kinds: set[int]) ->
 
 @pytest.mark.parametrize(
     ("words", "part"),
-    [
-        ("compute --devices 2 --collective all_gather", "--collective is for chained and"),
-        ("compute --devices 2 --size 1MiB", "--size is for collectives and pipelines"),
-        ("chained --devices 2 --schedule gpipe", "--schedule is for pipelines"),
-        ("chained --devices 2 --duration 1", "--duration is for compute and pipelines"),
-        ("pipeline --devices 2 --group-size 2", "--group-size is for chained and"),
-        ("compute --devices 2 --duration nan", "'nan' is not a finite number"),
-        ("compute --devices 2 --duration inf", "'inf' is not a finite number"),
-        ("compute --devices 2 --num-ops nan", "--num-ops"),
-        ("chained --devices 2 --size nan", "nan"),
-        ("chained --devices 2 --size -1", "-1"),
-        ("chains --devices 2", "chained"),
-        (
-            "chained --devices 4 --group-size 3",
-            "--devices 4 is not a multiple of --group-size 3",
-        ),
-    ],
+    table_of(__file__, "wrong_options_of_synthetic_are_one_line"),
 )
 def test_wrong_options_of_synthetic_are_one_line(words: str, part: str, folder: Path) -> None:
     assert_one_line(run("workload", "synthetic", *words.split(), "-o", "x"), part)

@@ -11,6 +11,7 @@ from perfmodel.kernels.attention.backward import (
     backward_tile_time,
 )
 from perfmodel.kernels.attention.forward import MEMORY_BOUND
+from tests.amount import cases
 from tests.kernels.attention.calls import DEVICE, calls, forward, priced
 
 
@@ -39,7 +40,7 @@ def test_heads_narrower_than_a_systolic_array_take_as_long_as_those_that_fill_it
 
 
 @given(calls)
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=cases(200), deadline=None, derandomize=True)
 def test_backward_takes_longer_than_forward_in_self_attention(call):
     if call[1] >= DEVICE.query_tile:
         backward = priced(call, backward=True, cached=0)

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from perfmodel.kernels.attention.backward import attention_backward
 from perfmodel.kernels.attention.columns import attention_times
 from perfmodel.kernels.attention.forward import attention_forward
+from tests.amount import cases
 from tests.kernels.attention.calls import DEVICE, ONE_WAVE, calls, forward, priced
 
 
 @given(calls, st.booleans())
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=cases(300), deadline=None, derandomize=True)
 def test_time_is_above_the_roofline(call, backward):
     time, flops, traffic, _ = priced(call, backward=backward)
     assert math.isfinite(time)
@@ -29,7 +30,7 @@ UNLUCKY = 0.85
 
 
 @given(calls, st.booleans(), st.sampled_from([DEVICE, ONE_WAVE]))
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=cases(300), deadline=None, derandomize=True)
 def test_twice_the_work_never_takes_less_time(call, backward, device):
     time = priced(call, device, backward)[0] * (1 - 1e-12 if backward and not call[7] else UNLUCKY)
     batch, queries, _, kv_heads, *_ = call
@@ -40,7 +41,7 @@ def test_twice_the_work_never_takes_less_time(call, backward, device):
 
 
 @given(calls, st.booleans())
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=cases(200), deadline=None, derandomize=True)
 def test_more_work_never_takes_less_time_where_the_units_are_full(call, backward):
     full = (16, 2048 + call[1], call[2], 8, *call[4:])
     time = priced(full, backward=backward)[0] * (1 - 1e-12)
@@ -61,7 +62,7 @@ def test_one_more_sequence_may_take_less_time():
 
 
 @given(calls, st.booleans())
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=cases(200), deadline=None, derandomize=True)
 def test_shared_key_values_never_move_more_bytes(call, backward):
     _, _, _, kv_heads, group, *_ = call
     own = priced(call, backward=backward, kv_heads=kv_heads * group, group=1)
@@ -73,7 +74,7 @@ def test_shared_key_values_never_move_more_bytes(call, backward):
     st.booleans(),
     st.sampled_from(["matrix_rate", "exponential_rate", "vector_rate", "bandwidth"]),
 )
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=cases(200), deadline=None, derandomize=True)
 def test_a_faster_device_is_never_slower(call, backward, rate):
     faster = DEVICE._replace(**{rate: 1.7 * getattr(DEVICE, rate)})
     slow, fast = priced(call, backward=backward), priced(call, faster, backward)
@@ -104,7 +105,7 @@ def test_columns_equal_scalars_for_rows_of_all_kinds():
 
 
 @given(calls)
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=cases(200), deadline=None, derandomize=True)
 def test_a_window_of_all_keys_is_no_window(call):
     everything = 2 * (call[1] + call[2])
     assert priced(call, window=everything) == priced(call, window=0)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from perfmodel.kernels.attention.forward import cached_share
+from tests.amount import cases
 from tests.kernels.attention.calls import DEVICE, calls, forward
 
 
@@ -34,7 +35,7 @@ def test_decode_streams_the_keys_and_values():
 
 
 @given(calls)
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=cases(200), deadline=None, derandomize=True)
 def test_what_is_in_the_cache_is_read_faster(call):
     batch, queries, cached, kv_heads, group, widths, causal, window = call
     shape = (batch, queries, queries + cached, kv_heads * group, kv_heads, *widths)

@@ -18,6 +18,7 @@ from perfmodel.kernels.attention.tiles import (
     longest_query_block,
     visited_tiles,
 )
+from tests.amount import cases
 from tests.kernels.attention.calls import DEVICE, ONE_WAVE, forward, lengths
 
 tiles = st.integers(1, 9)
@@ -46,13 +47,13 @@ def counted_by_hand(queries, keys, query_tile, key_tile, causal, window):
 
 
 @given(st.integers(0, 30), st.integers(1, 12), st.integers(0, 40), st.integers(0, 40))
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=cases(200), deadline=None, derandomize=True)
 def test_floor_sum_equals_the_loop(n, m, a, b):
     assert floor_sum(n, m, a, b) == sum((a * t + b) // m for t in range(n))
 
 
 @given(lengths, lengths, tiles, tiles, st.booleans(), windows)
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=cases(400), deadline=None, derandomize=True)
 def test_visited_tiles_equal_enumeration(queries, keys, query_tile, key_tile, causal, window):
     by_hand = counted_by_hand(queries, keys, query_tile, key_tile, causal, window)
     assert visited_tiles(queries, keys, query_tile, key_tile, causal, window) == sum(by_hand)
@@ -60,7 +61,7 @@ def test_visited_tiles_equal_enumeration(queries, keys, query_tile, key_tile, ca
 
 
 @given(lengths, lengths, tiles, tiles, st.booleans(), windows)
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=cases(200), deadline=None, derandomize=True)
 def test_longest_key_block_bounds_enumeration(queries, keys, query_tile, key_tile, causal, window):
     visits = np.zeros((keys - 1) // key_tile + 1, dtype=int)
     for first in range(0, queries, query_tile):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from perfmodel.kernels.matmul import candidates
 from perfmodel.kernels.matmul.tiles import PANELS, POWER_OF_TWO_TILES, SPLITS, TILES
+from tests.amount import cases
 from tests.kernels.matmul.test_gemm import GPU, TPU, product, seconds
 
 
@@ -19,7 +20,7 @@ def test_stages_are_bounded_by_the_scratchpad():
     assert seconds(4096, 4096, 4096, device=starved) >= seconds(4096, 4096, 4096)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=cases(20), deadline=None)
 @given(st.integers(1, 9000), st.integers(1, 9000), st.integers(1, 40000), st.integers(1, 3))
 def test_no_candidate_is_left_out_that_is_faster(m, n, k, batch):
     for device, tiles in ((GPU, TILES), (GPU._replace(narrow_side=128.0), TILES), (TPU, PANELS)):

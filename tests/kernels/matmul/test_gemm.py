@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from perfmodel.kernels.matmul import candidates, gemm
 from perfmodel.kernels.matmul.tiles import PANELS, SPLITS, TILES
+from tests.amount import cases
 
 # Round numbers of the size of an H100: 132 units, 989 TFLOP/s, 3.35 TB/s.
 GPU = gemm.GemmDevice(
@@ -89,7 +90,7 @@ def product(
     return gemm.gemm_time(*sizes, output_bytes, accumulate, device, table, usable, parts)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 @given(sizes, sizes, sizes, st.integers(1, 32), device_names)
 def test_never_faster_than_the_roofline(m, n, k, batch, name):
     device, tiles = DEVICES[name]
@@ -99,7 +100,7 @@ def test_never_faster_than_the_roofline(m, n, k, batch, name):
     assert seconds(m, n, k, batch, device=device, tiles=tiles) >= limit * (1 - 1e-12)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(sizes, sizes, sizes, st.integers(1, 64), st.integers(1, 4000), device_names)
 def test_never_falls_when_a_size_grows(m, n, k, batch, more, name):
     device, tiles = DEVICES[name]
@@ -110,7 +111,7 @@ def test_never_falls_when_a_size_grows(m, n, k, batch, more, name):
     assert seconds(m, n, k, batch + more % 64, device=device, tiles=tiles) >= base
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(100), deadline=None)
 @given(sizes, sizes, sizes, st.integers(1, 16))
 def test_never_slower_on_a_better_device(m, n, k, batch):
     base = seconds(m, n, k, batch) * (1 + 1e-12)
@@ -122,7 +123,7 @@ def test_never_slower_on_a_better_device(m, n, k, batch):
     assert seconds(m, n, k, batch, device=faster) <= base
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=cases(50), deadline=None)
 @given(sizes, sizes, sizes)
 def test_rows_and_columns_of_the_output_are_alike(m, n, k):
     assert seconds(m, n, k) == pytest.approx(seconds(n, m, k), rel=1e-12)

@@ -26,11 +26,42 @@ def closed(deployments, loads, **changes):
 def test_requests_under_way_follow_littles_law(scheduler: str) -> None:
     clients = np.array([1.0, 3.0, 64.0, 700.0, 5000.0])
     deployments = deployment(scheduler, ranks=[1.0, 4.0], devices=[1.0, 32.0], **HOST)
-    found = closed(deployments, load(concurrency=clients, length_spread=0.8, rounds=10.0))
+    found = closed(deployments, load(concurrency=clients, length_spread=0.8))
     under_way = found.request_rate * found.request_time_mean
     assert under_way == pytest.approx(np.broadcast_to(clients, (2, 5)), rel=1e-12)
     decoding = found.request_rate * (found.request_time_mean - found.time_to_first_token_mean)
     assert found.batch * deployments.ranks[:, None] == pytest.approx(decoding, rel=1e-12)
+
+
+@pytest.mark.parametrize("scheduler", tables.SCHEDULERS)
+@pytest.mark.parametrize("spread", [0.3, 0.8, 1.0])
+def test_a_loop_ends_as_the_recursion_says(scheduler: str, spread: float) -> None:
+    deployments = deployment(scheduler, **HOST)
+    loads = load(
+        input_length=64.0,
+        output_length=256.0,
+        length_spread=spread,
+        concurrency=[4.0, 16.0, 64.0],
+        rounds=[4.0, 10.0, 10.0],
+    )
+    passes = np.empty((len(ROWS), 1, 3))
+    recurse_points(pass_tables(), deployments, loads, passes, *no_log())
+    wanted, found = tables.ServingRows(*passes), closed(deployments, loads)
+    assert found.request_rate == pytest.approx(wanted.request_rate, rel=0.05)
+
+
+@pytest.mark.parametrize("clients", [8.0, 32.0])
+def test_requests_of_one_length_wait_for_each_other(clients: float) -> None:
+    # Prompts of a pass each; passes of 12 ms that decode run while a request is on its way.
+    deployments = deployment(token_budget=2048.0, request_host=0.03, output_host=1e-3)
+    loads = load(input_length=1900.0, output_length=200.0, concurrency=clients)
+    passes = np.empty((len(ROWS), 1, 1))
+    recurse_points(pass_tables(), deployments, loads, passes, *no_log())
+    wanted, found = tables.ServingRows(*passes), closed(deployments, loads)
+    for name in ("time_to_first_token_mean", "time_to_first_token_p95"):
+        error = getattr(found, name) / getattr(wanted, name) - 1.0
+        assert abs(error[0, 0]) < 0.12, (name, error)
+    assert found.time_to_first_token_p50[0, 0] <= found.time_to_first_token_p95[0, 0]
 
 
 def test_one_client_finds_nothing_ahead() -> None:

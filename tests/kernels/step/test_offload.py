@@ -22,6 +22,7 @@ from perfmodel.software.modules import INPUTS
 from perfmodel.store.results import as_table, decide_safely
 from perfmodel.strategy.rules import STATUS_NAMES
 from perfmodel.training.stages import stage_memories
+from tests.amount import cases
 
 
 def tupled(**values):
@@ -69,7 +70,7 @@ def test_activations_show_where_they_outlast_their_pass(project, h100, small_den
     assert found["offload_exposed"] / 3 == pytest.approx(copies - passes, rel=1e-2)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=cases(25), deadline=None)
 @given(
     shares=st.tuples(*[st.sampled_from([0.0, 0.25, 1.0])] * 3),
     zero=st.integers(0, 3),
@@ -244,7 +245,7 @@ def test_drives_beside_the_update_take_no_longer(grid_of, h100, llama_8b):
     assert beside < turns
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=cases(25), deadline=None)
 @given(
     place=st.sampled_from(["host", "nvme"]),
     share=st.sampled_from([0.25, 1.0]),
@@ -380,7 +381,7 @@ def test_modules_leave_their_inputs(project, h100, words, per_token):
 PARTS = sorted(set(INPUTS) - {"fused_group_mlp"})
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=cases(20), deadline=None)
 @given(
     words=st.sets(st.sampled_from(PARTS), min_size=1),
     one=st.sampled_from(PARTS),

@@ -18,6 +18,7 @@ from perfmodel.measured.calibrate import calibrate_file
 from perfmodel.measured.compare import Comparison, compare_file, statistics
 from perfmodel.measured.problem import infer_kind
 from perfmodel.software.engine import load_engine
+from tests.data import table_of
 
 HEADER = "hardware,op,impl,n_gpus,nodes,bytes,dtype,time_us"
 LOG = """\
@@ -77,29 +78,7 @@ def test_members_of_other_nodes_wait_for_the_network(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("row", "reason"),
-    [
-        (
-            "H100_SXM,all_gather,sglang_graph,8,1,1024,bf16,9",
-            "no all-reduce of a serving engine",
-        ),
-        ("H100_SXM,all_reduce,vllm_compiled,8,1,1024,bf16,9", "unknown implementation"),
-        (
-            'A100_SXM,all_reduce,"nccl(pytorch,per-call)",8,1,1024,fp16,9',
-            "per-call timing through a framework",
-        ),
-        ("H100_SXM,all_reduce,gloo,8,1,1024,bf16,9", "unknown implementation"),
-        ("H100_SXM,allreduced,nccl,8,1,1024,bf16,9", "unknown collective"),
-        ("Z80,all_reduce,nccl,8,1,1024,bf16,9", "no hardware profile"),
-        (",all_reduce,nccl,8,1,1024,bf16,9", "hardware not stated"),
-        ("H100_SXM,all_reduce,nccl,1,1,1024,bf16,9", "a group of one moves nothing"),
-        ("H100_SXM,all_reduce,nccl,9,2,1024,bf16,9", "members spread unevenly over nodes"),
-        (
-            "H100_SXM,all_reduce,nccl,32,2,1024,bf16,9",
-            "more members per node than the node has devices",
-        ),
-        ("H100_SXM,all_reduce,nccl,8,1,,bf16,9", "shape not stated"),
-        ("H100_SXM,all_reduce,nccl,8,1,1024,bf16,", "no usable measurement"),
-    ],
+    table_of(__file__, "rows_that_cannot_be_scored_are_counted_by_reason"),
 )
 def test_rows_that_cannot_be_scored_are_counted_by_reason(
     tmp_path: Path, row: str, reason: str

@@ -10,47 +10,13 @@ from perfmodel.kernels.variables import TIME_COMPONENTS
 from perfmodel.training.stages import PASSES
 from perfmodel.training.step.schedule import DEPTHS
 from perfmodel.training.step.timeline import step_timeline
+from tests.data import table_of
 from tests.training.step.cases import CASES
 from tests.workloads.formats.trace_events import check_events, read_events, sums_by_category
 
 TIMES = 1e-9  # relative
-TIMED = {
-    **CASES,
-    "uneven": ("small_dense", {"pipeline_parallel": 3, "micro_batches": 7}),
-    "zero bubble 2": (
-        "small_dense",
-        {"pipeline_parallel": 2, "pipeline_schedule": "zb_h2", "micro_batches": 6},
-    ),
-    "least memory": (
-        "small_dense",
-        {"pipeline_parallel": 4, "virtual_pipeline": 2, "pipeline_schedule": "v_min",
-         "micro_batches": 8},
-    ),
-    "sharded stages": (
-        "small_moe",
-        {"pipeline_parallel": 2, "data_parallel": 4, "expert_parallel": 4, "zero_stage": 3,
-         "micro_batches": 6},
-    ),
-    "a lone stage both ways": (
-        "small_dense", {"data_parallel": 2, "pipeline_schedule": "dualpipe", "micro_batches": 4}
-    ),
-    "offloaded activations": (
-        "small_dense",
-        {"pipeline_parallel": 2, "offload_activations": 1.0, "micro_batches": 4},
-    ),
-    "offloaded zero bubble": (
-        "small_dense",
-        {"pipeline_parallel": 2, "offload_activations": 0.5, "pipeline_schedule": "zb_h1",
-         "micro_batches": 4},
-    ),
-    "parked": (
-        "small_dense",
-        {"pipeline_parallel": 4, "offload_activations": 1.0, "offload_activations_to": "stage",
-         "micro_batches": 8},
-    ),
-    "offloaded update": (
-        "small_dense", {"data_parallel": 4, "zero_stage": 2, "offload_optimizer": 1.0}
-    ),
+TIMED = {**table_of(__file__, "timed"),
+**CASES,
 }  # fmt: skip
 FRAMEWORKS = {"experts": "megatron-bridge@0.5", "sharded": "torchtitan", "shards": "torchtitan"}
 AXES = ("tensor_parallel", "context_parallel", "expert_parallel", "pipeline", "data_parallel")

@@ -19,6 +19,7 @@ from perfmodel.software.framework import load_framework
 from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.training.schedule import stage_compositions
 from perfmodel.training.step.workload import projected_workload
+from tests.data import table_of
 from tests.training.step.cases import cases_of
 
 CASES = cases_of("operations")
@@ -161,23 +162,7 @@ def test_only_a_degree_above_one_communicates(axis, fields, workload_of):
     assert axis in axes(**fields)
 
 
-CHANGES: dict[str, dict[str, Any]] = {
-    "sequence_parallel": {"sequence_parallel": False},
-    "context_parallel": {"context_parallel": 2},
-    "context_parallel_kind": {"context_parallel": 2, "context_parallel_kind": "all_gather"},
-    "pipeline_parallel": {"pipeline_parallel": 2},
-    "virtual_pipeline": {"pipeline_parallel": 2, "virtual_pipeline": 2},
-    "zero_stage": {"zero_stage": 3},
-    "shard_group": {"shard_group": 2},
-    "expert_parallel": {"expert_parallel": 2},
-    "expert_tensor_parallel": {"expert_parallel": 2, "expert_tensor_parallel": 2},
-    "micro_batch_size": {"micro_batch_size": 2},
-    "global_batch_size": {"global_batch_size": 32},
-    "sequence_length": {"sequence_length": 1024},
-    "recompute": {"recompute": "full"},
-    "precision": {"precision": "fp8"},
-    "mapping": {"mapping": "data-tensor-context-pipeline"},
-}
+CHANGES: dict[str, dict[str, Any]] = table_of(__file__, "changes")
 
 
 @pytest.mark.parametrize("field", CHANGES)

@@ -14,6 +14,7 @@ from perfmodel.wafer.twin.setting import (
     check_model,
     iterations,
 )
+from tests.data import table_of
 from tests.wafer.twin.examples import CLUSTERS, ITERATIONS, LATENT, LLAMA, iteration, system
 
 
@@ -81,23 +82,7 @@ def test_groups():
 
 @pytest.mark.parametrize(
     ("fields", "said"),
-    [
-        ({"pipeline_parallel": 2, "data_parallel": 2, "expert_parallel": 2}, "key 'pp': 2 stages"),
-        ({"data_parallel": 4, "ffn_data_parallel": 2, "expert_parallel": 2}, "key 'dp_ffn': 2"),
-        (
-            {"data_parallel": 4, "ffn_tensor_parallel": 2, "expert_parallel": 2},
-            "keys 'ep' and 'tp_ffn': 2 x 2; the generator asserts that one of them is num_nodes, 4",
-        ),
-        (
-            {
-                "data_parallel": 4,
-                "ffn_tensor_parallel": 4,
-                "expert_parallel": 1,
-                "shared_copies": 2,
-            },
-            "key 'n_redundant_shared_exp': 2; the generator asserts 1",
-        ),
-    ],
+    table_of(__file__, "what_the_generator_asserts_away"),
 )
 def test_what_the_generator_asserts_away(fields, said):
     with pytest.raises(StrategyError, match=said):

@@ -15,6 +15,7 @@ from perfmodel.workloads.formats.aicb_text import (
     parse_aicb_text,
     read_aicb_text,
 )
+from tests.data import table_of
 
 # Third execution of the public study, first lines (AICB 23eec3c4).
 HEADER = (
@@ -107,25 +108,10 @@ def test_a_workload_without_rows():
 
 @pytest.mark.parametrize(
     ("wrong", "right", "message"),
-    [
-        (HEADER.split()[0], "HYBRID_TRANSFORMR", "line 1: 'HYBRID_TRANSFORMR'.*did you mean"),
-        ("ep: 1", "ep: one", "line 1: 'ep: one' should be 'ep:' and a number"),
-        ("ep: 1", "ep: -1", "line 1: 'ep: -1'"),
-        ("ep: 1", "ep: nan", "line 1: 'ep: nan'"),
-        ("ep: 1", "ep 1", "line 1: 'ep' should be a key and a colon"),
-        ("ga: 8", "ep: 8", "line 1: 'ep' is given twice"),
-        (" pp_comm: 0", " pp_comm:", "line 1: 'pp_comm: '"),
-        ("checkpoint_initiates: 0", "checkpoint_initiates: 9", "'checkpoint_initiates: 9' needs 9"),
-        ("\n2\n", "\nmany\n", "line 2: 'many' should be the number of rows, here 2"),
-        ("\n2\n", "\n3\n", "line 2: 3 rows announced, but 2 follow"),
-        ("\tALLREDUCE\t4194304", "\tALLREDUCE", "line 4: 11 columns where a row has 12"),
-        ("ALLREDUCE", "ALLREDUSE", r"line 4, column 4 \(forward_comm\): 'ALLREDUSE'.*did you mean"),
-        ("1823473664", "1.5", r"line 3, column 11 \(dp_comm_size\): '1.5' .* whole number \[B\]"),
-        ("1823473664", "-4", r"line 3, column 11 \(dp_comm_size\): '-4' .* >= 0"),
-        ("1823473664", "9" * 19, r"line 3, column 11 \(dp_comm_size\)"),
-        ("1820000\tALL", "nan\tALL", r"line 4, column 3 \(forward_compute_time\): 'nan' .*\[ns\]"),
-        ("grad_gather\t-1", "grad_gather\t-2", r"line 3, column 2 \(placeholder\)"),
-    ],
+    [*table_of(__file__, "errors_say_line_and_column"),
+(HEADER.split()[0], "HYBRID_TRANSFORMR", "line 1: 'HYBRID_TRANSFORMR'.*did you mean"),
+("1823473664", "9" * 19, r"line 3, column 11 \(dp_comm_size\)"),
+],
 )  # fmt: skip
 def test_errors_say_line_and_column(wrong, right, message):
     assert wrong in TEXT

@@ -26,6 +26,8 @@ from perfmodel.workloads.formats.astra_text import (
     parse_astra_text,
     read_astra_text,
 )
+from tests.amount import cases
+from tests.data import table_of
 
 # The first rows of DLRM_HybridParallel.txt.
 EMBEDDING = "Embedding\t-1\t300\tALLTOALL\t98304\t300\tALLTOALL\t98304\t300\tNONE\t0\t98"
@@ -159,36 +161,8 @@ def test_published_files_round_trip(development_table):
 @pytest.mark.parametrize(
     ("wrong", "right", "words"),
     [
-        ("HYBRID_DLRM 1", "HYBRID_DLMR 1", "line 1: 'HYBRID_DLMR' should be the kind of para"),
-        ("HYBRID_DLRM 1", "hybrid_dlrm 1", "line 1: 'hybrid_dlrm'"),
-        ("HYBRID_DLRM 1", "HYBRID_DLRM two", "line 1: 'two' should be the index of the last"),
-        ("HYBRID_DLRM 1", "HYBRID_DLRM -1", "line 1: '-1' should be the index of the last"),
-        ("HYBRID_DLRM 1", "HYBRID_DLRM 2", "the last bottom layer is 2; layers are 0 to 1"),
-        ("HYBRID_DLRM 1", "HYBRID_TRANSFORMER G 0", "line 1: '0' should be the devices that sha"),
-        ("HYBRID_DLRM 1", "HYBRID_TRANSFORMER 4", "line 3: 'Embedding' should be the number of"),
-        ("\n2\n", "\n3\n", "line 2: 3 layers announced, but 2 follow"),
-        ("\n2\n", "\n1\n", "line 2: 1 layers announced, but 2 follow"),
-        ("\n2\n", "\n0\n", "line 2: '0' should be the number of layers"),
-        ("\n2\n", "\n-2\n", "line 2: '-2' should be the number of layers"),
-        ("\n2\n", "\n2.0\n", "line 2: '2.0' should be the number of layers"),
-        ("\n2\n", "\nnan\n", "line 2: 'nan' should be the number of layers"),
-        ("\n2\n", "\n9223372036854775807\n", "9223372036854775807 layers announced, but 2"),
-        ("\n2\n", "\n99999999999999999999\n", "line 2: '99999999999999999999' should be the n"),
-        ("\t98\n", "\n", "line 3: 11 columns where a row has 12"),
-        ("\t13\n", "\n", "line 4: 11 columns where a row has 12"),
-        ("\t98\n", "\t98 7\n", "line 3: 13 columns where a row has 12"),
-        ("\t98\n", "\tnan\n", r"line 3: 'nan' should be a whole number [ns] >= 0"),
-        ("\t98\n", "\t-1\n", r"line 3: '-1' should be a whole number [ns] >= 0 (row 1 'Embedding'"),
-        ("\t98\n", "\t1e3\n", "column 12, update time"),
-        ("\t98\n", "\t0x10\n", "column 12, update time"),
-        ("\t98\n", "\t+98\n", "column 12, update time"),
-        ("\t98\n", "\t٩٨\n", "column 12, update time"),
+        *table_of(__file__, "errors_say_file_and_line"),
         ("\t98\n", f"\t{2**63}\n", "column 12, update time"),
-        ("\t98304\t300\tNONE", "\tinf\t300\tNONE", "'inf' should be a whole number [B] >= 0"),
-        ("13312", "-13312", "line 4: '-13312' should be a whole number [B] >= 0"),
-        ("Embedding\t-1", "Embedding\t-2", "column 2, dependency"),
-        ("Embedding", "Embed\0ding", "line 3: 'Embed?ding' should be a word of printable"),
-        ("13\n", "13\n\0", "line 5: 1 columns where a row has 12"),
     ],
 )
 def test_errors_say_file_and_line(wrong, right, words):
@@ -309,7 +283,7 @@ def workloads(draw):
     return astra_text_from_columns(policy, columns, **header)
 
 
-@settings(max_examples=60)
+@settings(max_examples=cases(60))
 @given(workloads(), st.sampled_from(["\n", "\r\n", "\r"]), st.sampled_from(["\t", "  "]))
 def test_any_workload_round_trips(workload, line_end, blank):
     text = format_astra_text(workload)

@@ -26,6 +26,8 @@ from perfmodel.workloads.formats.astra_text_machine import (
     read_native_network,
     read_native_system,
 )
+from tests.amount import cases
+from tests.data import table_of
 
 # A published system, with the keys that change no time.
 TEXT = """\
@@ -147,30 +149,9 @@ def test_keys_that_are_needed(system, key):
 @pytest.mark.parametrize(
     ("wrong", "right", "words"),
     [
-        ("LIFO", "LILO", "system.txt:1: unknown scheduling-policy 'LILO'; did you mean"),
-        ("LIFO", "", "system.txt:1: 'scheduling-policy:' should be a key, a colon and one value"),
-        ("LIFO", "LIFO FIFO", "system.txt:1: 'scheduling-policy: LIFO FIFO' should be"),
-        ("policy: ", "policy ", "system.txt:1: 'scheduling-policy LIFO' should be a key, a colon"),
-        ("policy: ", "policy:", "system.txt:1: 'scheduling-policy:LIFO' should be a key, a colon"),
-        ("policy: ", "polcy: ", "system.txt:1: unknown key 'scheduling-polcy'; did you mean sch"),
-        ("delay: 10", "delay: -1", "system.txt:2: endpoint-delay is '-1'; it should be a whole"),
-        ("delay: 10", "delay: 1.5", "system.txt:2: endpoint-delay is '1.5'"),
-        ("delay: 10", "delay: nan", "system.txt:2: endpoint-delay is 'nan'"),
-        ("delay: 10", "delay: ١٠", "system.txt:2: endpoint-delay is '١٠'"),
+        *table_of(__file__, "of_systems_errors_say_line_and_key"),
         ("delay: 10", f"delay: {2**31}", f"endpoint-delay is {2**31}; it should be at most"),
         ("delay: 10", "delay: " + "9" * 5000, "system.txt:2: endpoint-delay is '999"),
-        ("delay: 10", "delay: 1\0", "system.txt:2: endpoint-delay is '1\\x00'"),
-        ("dimension: 2", "dimension: 0", "system.txt:3: active-chunks-per-dimension is 0; it sho"),
-        ("splits: 64", "splits: 0", "system.txt:4: preferred-dataset-splits is 0; it should be"),
-        ("boost-mode: 1", "splits: 4", "system.txt:5: unknown key 'splits'"),
-        ("boost-mode: 1", "endpoint-delay: 3", "system.txt:5: key 'endpoint-delay' is given twi"),
-        ("boost-mode: 1", "model-shared-bus: 1", "system.txt:5: model-shared-bus is on; only 0"),
-        ("direct_ring_h", "direct__h", "system.txt:6: unknown collective implementation ''"),
-        ("direct_ring_h", "direct_rnig_h", "system.txt:6: unknown collective implementation 'rn"),
-        ("direct_ring_h", "direct_direct0_h", "unknown collective implementation 'direct0'"),
-        ("localBWAware", "localBwAware", "system.txt:10: unknown collective-optimization 'local"),
-        ("SCF", "scf", "system.txt:11: unknown intra-dimension-scheduling 'scf'"),
-        ("themis", "thymus", "system.txt:12: unknown inter-dimension-scheduling 'thymus'"),
     ],
 )
 def test_of_systems_errors_say_line_and_key(system, wrong, right, words):
@@ -425,7 +406,7 @@ PLAIN = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(
 JSON = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=3), max_leaves=6)
 
 
-@settings(max_examples=80)
+@settings(max_examples=cases(80))
 @given(st.sampled_from(sorted(DOCUMENT)), JSON, st.integers(0, 2), st.booleans())
 def test_any_value_is_read_or_refused_in_one_line(tmp_path_factory, key, value, entry, whole):
     document = json.loads(json.dumps(DOCUMENT))

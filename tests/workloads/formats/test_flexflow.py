@@ -14,7 +14,7 @@ from perfmodel.workloads.formats.flexflow import flexflow_traces, parse_flexflow
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import ABSENT, COMPUTE, RECEIVE, SEND
 from perfmodel.workloads.twins.astra.costs import AstraCosts
-from tests.data import ASTRA, needed
+from tests.data import ASTRA, needed, table_of
 
 FLEXFLOW = ASTRA / "flexflow"
 # Nodes, edges and computations, counted with grep in the graphs of Chakra's first release.
@@ -76,28 +76,9 @@ def test_an_empty_graph_has_no_devices():
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("digraph", "graph", "line 1: 'graph' should be 'digraph'"),
-        ("node7 -> node3", "node7 -- node3", "line 4: '-' should be a word"),
-        ("node7 -> node3", "node7 -> node9", "line 4: the edge node7 -> node9 names node9"),
-        ("node7 -> node3", "edge -> node3", "line 4: 'edge' should be the name of a node"),
-        ("node7 -> node3;", "node7 = node3;", "line 4: '=' should be '->' or '\\['"),
-        ("  node7 [", "  node0 [", "line 3, node0: a second node"),
-        ("COMP_NODE", "COMP_NOED", "line 1, node0: label .*did you mean COMP_NODE"),
-        ("label=", "lable=", "line 1, node0: label ''"),
-        ("|Forward", "", "line 1, node0: label"),
-        ("|comm_size=131072", "", "line 3, node7: the label has 7 fields"),
-        ("comm_size=", "size=", "field 'size=131072' should be 'comm_size="),
-        ("comm_size=131072", "comm_size=-1", "comm_size is '-1'"),
+        *table_of(__file__, "what_is_wrong_is_said_with_its_line"),
         ("comm_size=131072", "comm_size=" + "9" * 19, "comm_size is"),
-        ("dst_device_id=1", "dst_device_id=0", "device 0 sends to itself"),
-        ("device_id=0|A", "device_id=99999999|A", "device_id is '99999999'"),
-        ("0.279776", "nan", "simulated_run_time='nan' should be a finite number"),
-        ("0.279776", "1e999", "simulated_run_time='1e999' should be a finite number"),
-        ("0.279776", "-1", "should be a finite number >= 0"),
         ("node3 [", "node" + "9" * 40 + " [", "should be the name of a node"),
-        (",shape=record];\n  node0", ",shape=record;\n  node0", "line 1: ';' should be the name"),
-        ("\n}", "", "the file ends where the name of a node"),
-        ("\n}", "\n} node1", "line 6: 'node1' should be the end"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(old, new, message):

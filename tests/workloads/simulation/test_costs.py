@@ -32,6 +32,7 @@ from perfmodel.workloads.trace import (
     TraceSet,
 )
 from perfmodel.workloads.twins.astra.costs import AstraCosts, NetworkCosts
+from tests.amount import cases
 from tests.workloads.simulation.made import NETWORK, SUM, built, costs, four, refused
 
 WORK = {"num_ops": 10**12, "tensor_size": 10**6}
@@ -166,7 +167,7 @@ def test_times_that_cannot_be_counted():
     assert "cannot be counted in whole nanoseconds" in refused(trace, trace)
 
 
-@settings(max_examples=60)
+@settings(max_examples=cases(60))
 @given(st.data())
 def test_any_columns_run_or_are_refused(data):
     """Random traces of three ranks never raise anything but an error of ours."""

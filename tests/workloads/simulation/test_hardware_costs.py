@@ -11,6 +11,7 @@ from perfmodel.compute.collectives import collective_times
 from perfmodel.workloads.simulation.hardware_costs import PRICED_AS, HardwareCosts
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, MEM_LOAD, TraceBuilder, TraceSet
+from tests.data import table_of
 from tests.workloads.simulation.made import ALL_REDUCE, MIB, of_kind
 
 
@@ -106,28 +107,7 @@ def test_wrong_settings(h100):
         simulate(TraceSet((of_kind(ALL_REDUCE),) * 9), HardwareCosts(small))
 
 
-PROJECTED = {
-    "data": ("small_dense", {"data_parallel": 4, "micro_batches": 8}),
-    "tensor": ("small_dense", {"tensor_parallel": 4, "data_parallel": 2, "micro_batches": 8}),
-    "pipeline": ("small_dense", {"pipeline_parallel": 4, "micro_batches": 8}),
-    "interleaved": (
-        "small_dense",
-        {"pipeline_parallel": 2, "virtual_pipeline": 2, "micro_batches": 8},
-    ),
-    "context": ("small_dense", {"context_parallel": 4, "sequence_length": 16384}),
-    "experts": ("small_moe", {"data_parallel": 4, "expert_parallel": 4, "micro_batches": 8}),
-    "all": (
-        "small_moe",
-        {
-            "tensor_parallel": 2,
-            "context_parallel": 2,
-            "pipeline_parallel": 2,
-            "data_parallel": 2,
-            "expert_parallel": 2,
-            "micro_batches": 8,
-        },
-    ),
-}
+PROJECTED = table_of(__file__, "projected")
 
 
 @pytest.mark.parametrize("case", PROJECTED)

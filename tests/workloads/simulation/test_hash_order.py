@@ -19,6 +19,7 @@ from perfmodel.workloads.simulation.hash_order import BUCKETS, HashSet
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
 from perfmodel.workloads.twins.astra.costs import AstraCosts
+from tests.amount import cases
 
 # Printed by a C++ program with GCC's std::unordered_set<uint64_t>: 37·i mod 101 added for i
 # from 1 to 40, removed for i = 1, 4, … 40, added for i from 41 to 60.
@@ -45,7 +46,7 @@ def test_numbers_of_buckets_are_prime_and_twice_the_last():
     assert all(n % divisor for n in BUCKETS for divisor in range(2, int(n**0.5) + 1))
 
 
-@settings(max_examples=50)
+@settings(max_examples=cases(50))
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 300)), max_size=150))
 def test_a_hash_set_holds_what_a_set_holds(steps):
     ours, plain = HashSet(), set()
@@ -135,7 +136,7 @@ def test_ranks_that_begin_other_collectives_first_stand_still():
         simulate(swapped, costs(2), issue_order="hash")
 
 
-@settings(max_examples=15)
+@settings(max_examples=cases(15))
 @given(
     st.lists(st.tuples(st.integers(1, 9), st.lists(st.integers(1, 12), max_size=3)), min_size=1,
              max_size=12),

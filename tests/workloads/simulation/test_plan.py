@@ -22,6 +22,7 @@ from perfmodel.workloads.simulation.hardware_costs import HardwareCosts
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
 from perfmodel.workloads.twins.astra.costs import network_hardware
+from tests.amount import cases
 
 MIB, GIB = 2**20, 2**30
 ALL_REDUCE, ALL_GATHER, ALL_TO_ALL = map(TRACED.index, ("all_reduce", "all_gather", "all_to_all"))
@@ -201,7 +202,7 @@ def traces_of(program):
     return ranks_of(16, *((f"c{i}", *operation) for i, operation in enumerate(program)))
 
 
-@settings(max_examples=40)
+@settings(max_examples=cases(40))
 @given(program=programs)
 def test_never_faster_than_alone_and_never_more_than_all_of_a_port(program, h100):
     traces = traces_of(program)
@@ -223,7 +224,7 @@ def test_never_faster_than_alone_and_never_more_than_all_of_a_port(program, h100
             assert last - min(first, last) >= busy * (1 - 1e-6)
 
 
-@settings(max_examples=40)
+@settings(max_examples=cases(40))
 @given(program=programs)
 def test_symmetric_ranks_are_run_once_with_the_same_result(program, h100):
     traces = traces_of(program)
@@ -233,7 +234,7 @@ def test_symmetric_ranks_are_run_once_with_the_same_result(program, h100):
         assert end == pytest.approx(every[name], rel=1e-7)
 
 
-@settings(max_examples=40)
+@settings(max_examples=cases(40))
 @given(program=programs)
 def test_one_after_another_takes_exactly_the_times_of_today(program, h100):
     """Where nothing overlaps, contention changes no bit."""

@@ -233,12 +233,12 @@ def test_a_stored_run_reads_back_as_it_was(tmp_path, h100):
     dataset = simulate(four(trace), HardwareCosts(h100)).to_dataset()
     save_results(dataset, path)
     with xarray.open_dataset(path) as stored:
-        names = {name for name, _, _ in (*FIGURES, *BY_COLLECTIVE)}
+        names = {figure.name for figure in (*FIGURES, *BY_COLLECTIVE)}
         assert set(stored.variables) == names | {"representative", "rank", "collective"}
         for name, variable in stored.variables.items():
             assert variable.attrs["long_name"], name
             assert variable.attrs["units"], name
-        for name, unit, _ in (*FIGURES, *BY_COLLECTIVE):
+        for name, unit in ((it.name, it.units) for it in (*FIGURES, *BY_COLLECTIVE)):
             assert stored[name].attrs["units"] == unit
         xarray.testing.assert_identical(stored.load(), dataset)
     assert dataset.wall_time.values[0] > 0

@@ -18,6 +18,7 @@ from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.simulation.symmetry import ring_pattern
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND, TraceBuilder, TraceSet
 from perfmodel.workloads.twins.astra.costs import AstraCosts, NetworkCosts
+from tests.amount import cases
 from tests.workloads.twins.astra.networks import simulate_collective
 
 
@@ -95,9 +96,9 @@ MODELS = ("astra connected", "astra ring", "astra levels", "ours ring", "ours le
 
 def assert_same(full, few):
     """All figures and times of all ranks are equal."""
-    for name, _, _ in FIGURES:
+    for name in (figure.name for figure in FIGURES):
         np.testing.assert_array_equal(getattr(full, name), getattr(few, name), err_msg=name)
-    for name, _, _ in BY_COLLECTIVE:
+    for name in (figure.name for figure in BY_COLLECTIVE):
         np.testing.assert_array_equal(full.to_dataset()[name], few.to_dataset()[name])
     for rank in range(len(full.class_of_rank)):
         np.testing.assert_array_equal(full.starts(rank), few.starts(rank))
@@ -160,7 +161,7 @@ def workloads(draw):
     return TraceSet(tuple(traces), groups)
 
 
-@settings(max_examples=60)
+@settings(max_examples=cases(60))
 @given(workloads(), st.sampled_from(MODELS), st.sampled_from(["one", "per-group"]))
 def test_symmetry_changes_nothing_on_any_network(traces, model, streams):
     costs = costs_of(model, streams)

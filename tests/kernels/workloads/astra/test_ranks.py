@@ -32,6 +32,7 @@ from perfmodel.kernels.workloads.astra.ranks import (
     group_ring_times,
     ring_ends,
 )
+from tests.amount import cases
 
 
 def literal_ends(arrival, times, steps, reduced, delay, reduction, chunks, active):
@@ -79,7 +80,7 @@ def literal_ends(arrival, times, steps, reduced, delay, reduction, chunks, activ
     return ends
 
 
-@settings(max_examples=100)
+@settings(max_examples=cases(100))
 @given(st.data())
 def test_a_ring_passes_messages_whether_or_not_their_receiver_has_begun(data):
     members = data.draw(st.integers(2, 6))

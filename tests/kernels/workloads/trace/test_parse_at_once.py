@@ -12,6 +12,7 @@ from perfmodel.kernels.workloads.trace import parse_at_once, wire
 from perfmodel.workloads.formats.chakra.reading import Nodes, _one_by_one, _word_columns
 from perfmodel.workloads.formats.chakra.schema import WORDS
 from perfmodel.workloads.formats.chakra.writing import serialise
+from tests.amount import cases
 from tests.workloads.formats.chakra.made import CONVERTED_NODE, parts_of, small_trace
 
 
@@ -58,7 +59,7 @@ def test_usual_files_are_read_at_once():
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 def test_damaged_nodes_are_read_as_by_the_kernels_or_left_to_them(data):
     parts = [CONVERTED_NODE, *usual_nodes()]
     part = bytearray(data.draw(st.sampled_from(parts)))

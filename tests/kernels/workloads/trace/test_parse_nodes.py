@@ -13,6 +13,7 @@ from perfmodel.kernels.workloads.trace import parse_nodes
 from perfmodel.workloads.formats.chakra.reading import Nodes, _count, numbers
 from perfmodel.workloads.formats.chakra.schema import WORDS, messages
 from perfmodel.workloads.formats.chakra.writing import serialise
+from tests.amount import cases
 from tests.workloads.formats.chakra.made import CONVERTED_NODE, parts_of, small_trace
 
 
@@ -42,7 +43,7 @@ def test_usual_nodes_are_understood_and_no_beginning_of_one_breaks_anything(node
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 def test_whatever_is_understood_is_a_node_to_protobuf(data):
     part = bytearray(data.draw(st.sampled_from(usual_nodes())))
     for _ in range(data.draw(st.integers(1, 3))):

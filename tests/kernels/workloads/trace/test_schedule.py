@@ -18,6 +18,7 @@ from perfmodel.kernels.workloads.trace.schedule import (
     run_traces,
 )
 from perfmodel.workloads.simulation.plan import no_flows
+from tests.amount import cases
 
 TAIL = 2.0  # a collective's last event is scheduled so long before its end
 
@@ -193,7 +194,7 @@ def runs(draw):
     return graphs, meetings, list(zip(sends[:matched], receives[:matched], strict=True))
 
 
-@settings(max_examples=150)
+@settings(max_examples=cases(150))
 @given(runs(), st.booleans())
 def test_kernel_does_what_the_rules_say(run, together):
     graphs, meetings, pairs = run
@@ -250,7 +251,7 @@ def literal_peak(order, start, end, reads, writes, sizes):
     )
 
 
-@settings(max_examples=100)
+@settings(max_examples=cases(100))
 @given(st.data())
 def test_peak_memory_is_the_largest_living_set(data):
     names = data.draw(st.integers(1, 6))

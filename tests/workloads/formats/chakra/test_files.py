@@ -36,6 +36,7 @@ from perfmodel.workloads.trace import (
     TraceBuilder,
     TraceSet,
 )
+from tests.amount import cases
 from tests.workloads.formats.chakra.made import TYPES_FILE, framed, node_with, small_trace, traces
 
 
@@ -48,7 +49,7 @@ class TestRoundTrip:
         assert not again.equals(replace(trace, duration=trace.duration + 1e-9))
 
     @given(traces())
-    @settings(max_examples=80)
+    @settings(max_examples=cases(80))
     def test_any_trace(self, trace):
         content = serialise(trace)
         again = parse_trace(content, "t.et")

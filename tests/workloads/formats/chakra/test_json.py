@@ -28,6 +28,8 @@ from perfmodel.workloads.formats.chakra.schema import (
 )
 from perfmodel.workloads.formats.chakra.writing import serialise
 from perfmodel.workloads.trace import ABSENT, COLLECTIVE, COMPUTE, TraceBuilder, TraceSet
+from tests.amount import cases
+from tests.data import table_of
 from tests.workloads.formats.chakra.made import parts_of
 
 GROUPS = st.dictionaries(
@@ -38,7 +40,7 @@ GROUPS = st.dictionaries(
 
 
 @given(groups=GROUPS)
-@settings(max_examples=30)
+@settings(max_examples=cases(30))
 def test_write_and_read(tmp_path_factory, groups):
     path = tmp_path_factory.mktemp("groups") / "g.json"
     write_groups(groups, path)
@@ -55,24 +57,9 @@ def test_the_file_is_what_astra_sim_reads(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "not JSON"),
-        ('{"1": [0, 1]', r"g\.json:1: not JSON"),
-        ('{\n"1": [0,]}', r"g\.json:2: not JSON"),
-        ("[[0, 1]]", "expected an object"),
-        ('{"1": []}', "group '1': expected a list of ranks"),
-        ('{"1": 3}', "group '1': expected a list"),
-        ('{"1": {"0": 1}}', "group '1': expected a list"),
-        ('{"1": [0, -1]}', "rank -1 should be"),
-        ('{"1": [0, 1.0]}', r"rank 1\.0 should be"),
-        ('{"1": [0, true]}', "rank True should be"),
-        ('{"1": [0, NaN]}', "rank nan should be"),
-        ('{"1": [0, 4]}', "rank 4, but the ranks are 0 to 3"),
-        ('{"1": [0, 2147483648]}', "rank 2147483648 should be"),
-        ('{"1": [0, 2, 0]}', "group '1': rank 0 twice"),
-        ('{"1": [0], "1": [1]}', "'1' twice"),
+        *table_of(__file__, "bad_files_of_groups"),
         ('{"1": [' + "9" * 5000 + "]}", "g.json"),
         ("[" * 100_000, "g.json"),
-        ('{"a\\nb": []}', r"group 'a\?b'"),
     ],
 )
 def test_bad_files_of_groups(tmp_path, text, message):
@@ -223,7 +210,7 @@ class TestFeederForm:
             max_size=4,
         )
     )
-    @settings(max_examples=30)
+    @settings(max_examples=cases(30))
     def test_any_times_names_and_sizes(self, rows):
         builder = TraceBuilder()
         for name, duration, size in rows:
@@ -334,41 +321,13 @@ def test_the_bad_node_is_named(entries, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", ":1: not JSON"),
-        ("5", ""),
-        ("[1]", "expected an object"),
-        ('{"workload_graph": [\n{]}', ":2: not JSON"),
-        ('{"workload_grap": []}', "no 'workload_graph'; did you mean workload_grap"),
-        ('{"workload_graph": {}}', "should be a list"),
-        ('{"workload_graph": [5]}', r"workload_graph\[0\] should be an object"),
-        ('{"workload_graph": []} {}', "more text after the object"),
-        ('{"workload_graph": [], "workload_graph": []}', "a key twice"),
-        ('{"workload_graph": [], "x": [1]}', "'x' should be a text or a number"),
-        ('{"workload_graph": [], "x": -Infinity}', ""),
-        ('{"workload_graph": [], "x": 1e999}', ""),
-        ('{"workload_graph": [], "version": 5}', "'version' should be a text"),
-        ('{"workload_graph": [{"NodeType": 4}]}', r"\[0\]: lacks 'Id'"),
-        ('{"workload_graph": [{"id": 4}]}', "lacks 'Id'; did you mean id"),
-        ('{"workload_graph": [{"Id": 4}]}', "lacks 'NodeType'"),
+        *table_of(__file__, "bad_files"),
         (one().replace('"Id": 1', '"Id": 1, "runtime": NaN'), "NaN is not a number of JSON"),
         ("[" * 100_000, "nested too deeply"),
         ("{" * 100_000, ""),
         ('{"workload_graph": ' + "[" * 100_000, ""),
         ('{"workload_graph": [' + "9" * 5000 + "]}", ""),
         ('{"workload_graph": [{"Id": ' + "9" * 5000 + ', "NodeType": 4}]}', ""),
-        # The jsonizer's form
-        ('{} {"id": "5", "type": "COMP_NOD"}', "'COMP_NOD'; did you mean COMP_NODE"),
-        ('{"version": "0.0.4"} {"id": "1", "type": "NO_NODE"}', ""),
-        ('{} {"id": "5", "type": 4, "x": 1}', "not a Chakra trace"),
-        ('{} {"id": "-5", "type": 4}', "not a Chakra trace"),
-        ('{"version": "0.0.4"} {"id": -1, "type": 4}', ""),
-        ('{"version": "0.0.4"} {"id": 1, "type": 4, "attr": {}}', ""),
-        ('{"version": "0.0.4", "attr": [{"name": "x", "doubleVal": "NaN"}]}', ""),
-        ('{} {"id": "5", "type": 4} {"id": 5, "type": 4}', "a second node with the id 5"),
-        ('{} {"id": "5", "type": 4', "not JSON"),
-        ("{} 5", "node 0 of the file should be an object"),
-        ('{"version": "0.0.4"} [1]', ""),
-        ('{"id": 5, "type": 4}', "no 'workload_graph'"),
         # Bytes that are no text
         ("\udcff", ""),
         ('{"\udcff": 1}', ": not a Chakra trace"),
@@ -399,7 +358,7 @@ KEYS = (
 
 
 @given(st.dictionaries(st.sampled_from(KEYS), VALUE, max_size=3))
-@settings(max_examples=150)
+@settings(max_examples=cases(150))
 def test_any_values_are_a_trace_or_an_error(entries):
     try:
         trace = read(one(**entries))

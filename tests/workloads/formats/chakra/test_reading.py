@@ -18,6 +18,7 @@ from perfmodel.workloads.formats.chakra.schema import (
 )
 from perfmodel.workloads.formats.chakra.writing import serialise
 from perfmodel.workloads.trace import ABSENT, COMPUTE, TraceBuilder, TraceSet
+from tests.amount import cases
 from tests.workloads.formats.chakra.made import (
     EMPTY_METADATA,
     TYPES_FILE,
@@ -98,7 +99,7 @@ class TestBadFiles:
             read_trace(tmp_path / "t.0.et")
 
     @given(st.data())
-    @settings(max_examples=150)
+    @settings(max_examples=cases(150))
     def test_mutated_bytes_are_a_trace_or_an_error(self, data):
         content = bytearray(serialise(small_trace()))
         for _ in range(data.draw(st.integers(1, 4))):

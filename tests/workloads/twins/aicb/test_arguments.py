@@ -20,6 +20,8 @@ from perfmodel.workloads.twins.aicb.arguments import (
     AicbArguments,
     parse_arguments,
 )
+from tests.amount import cases
+from tests.data import table_of
 
 NAMES = {field.name for field in FIELDS}
 
@@ -167,36 +169,8 @@ def test_a_global_batch_too_small_gives_no_micro_batch():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--wrld_size=8", "unknown AICB option --wrld_size; did you mean .*world_size"),
-        ("--nonsense", "unknown AICB option --nonsense"),
-        ("--", "unknown AICB option --"),
-        ("--moe=1", "--moe could be --moe_enable or --moe_router_topk or --moe_grouped_gemm"),
-        ("--swiglu=True", "--swiglu takes no value; 'True' is given"),
-        ("--world_size", "--world_size needs a value, as --world_size=VALUE"),
-        ("--world_size --swiglu", "--world_size needs a value"),
-        ("--world_size=eight", "--world_size=eight: a whole number is needed"),
-        ("--world_size=8.0", "--world_size=8.0: a whole number is needed"),
-        ("--world_size=nan", "a whole number is needed"),
+        *table_of(__file__, "bad_arguments_end_with_one_line"),
         ("--world_size=" + "9" * 30, "a whole number is needed"),
-        ("--world_size=9223372036854775808", "a whole number from 1 is needed"),
-        ("--world_size=0", "--world_size=0: a whole number from 1 is needed"),
-        ("--pp_rank=-2", "--pp_rank=-2: a whole number from -1 is needed"),
-        ("world_size=8", "'world_size=8' should be an option of AICB"),
-        ("--frame=Megatrn", "--frame=Megatrn; did you mean Megatron"),
-        ("--frame=collective_test", "--frame=collective_test writes no workload of a model"),
-        ("--stage=4", "--stage=4; known: 1, 2, 3"),
-        ("-m", "-m needs a module"),
-        ("-m workload_generator.SimAI_trainng_workload_generator", "did you mean SimAI_training"),
-        ("--world_size=8 --tensor_model_parallel_size=3", "--world_size=8 is no multiple of"),
-        ("--moe_enable --num_experts=8", "--moe_enable needs --enable_sequence_parallel"),
-        ("--num_experts=6 --expert_model_parallel_size=4", "--num_experts=6 is no multiple of"),
-        ("--num_experts=4 --expert_model_parallel_size=4 --dtype=float16", "no expert parallelism"),
-        ("--moe_grouped_gemm --dtype=float32", "--moe_grouped_gemm needs --dtype=bfloat16"),
-        ("SimAI_inference_workload_generator", "needs a model's name"),
-        ("SimAI_inference_workload_generator A b.json c", "'c' should be an option"),
-        ("SimAI_inference_workload_generator A --hidden_size=8", "unknown AICB option"),
-        ("SimAI_inference_workload_generator A --expert_model_parallel_size=8", "is less than"),
-        ("Vidur_workload_generator A --phase=decoding", "--phase=decoding; did you mean decode"),
     ],
 )
 def test_bad_arguments_end_with_one_line(words, message):
@@ -230,7 +204,7 @@ WORDS = st.lists(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=cases(200))
 @given(WORDS)
 def test_any_words_are_read_or_refused(words):
     try:

@@ -20,7 +20,8 @@ from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import COLLECTIVE, RECEIVE, SEND, TraceBuilder, TraceSet
 from perfmodel.workloads.twins.astra.costs import AstraCosts
 from perfmodel.workloads.twins.astra.machine import Machine
-from tests.data import ASTRA, needed
+from tests.amount import cases
+from tests.data import ASTRA, needed, table_of
 from tests.workloads.simulation.made import ALL_GATHER, ALL_REDUCE, micros, reduce_of
 from tests.workloads.twins.astra.networks import (
     MIB,
@@ -271,23 +272,7 @@ def test_more_messages_at_once_than_there_was_room_for():
 
 
 # Runs of ASTRA-sim af2492b, congestion-aware (real_runs.csv): wall [ns] of each rank.
-RUNS = [
-    ("d4_gpt2", "ring_4.yml", "r1.json", (31304359, 31115841, 31105564, 30923686)),
-    ("d4_gpt2", "fc_4.yml", "r1.json", (32878475, 32878475, 32867344, 32867344)),
-    ("d4_gpt2", "sw_4.yml", "r1a2.json", (24967550, 24967550, 24954879, 24954879)),
-    (
-        "d8_tp2pp2dp2",
-        "ring_8.yml",
-        "r1.json",
-        (33545106, 33544606, 33533991, 33534491, 26897548, 26897048, 26886433, 26886933),
-    ),
-    (
-        "d8_pp4gpipe",
-        "sw_8.yml",
-        "r1a2.json",
-        (30263313, 30263313, 28185926, 28185926, 27020151, 27020151, 26343466, 26343466),
-    ),
-]
+RUNS = table_of(__file__, "runs")
 
 
 @pytest.fixture(scope="module")
@@ -627,7 +612,7 @@ def test_links_carry_every_message_over_all_its_hops(topology, devices):
     active=st.integers(1, 5),
     latency=st.sampled_from([0.0, 1.0, 500.0]),
 )
-@settings(max_examples=60)
+@settings(max_examples=cases(60))
 def test_no_faster_than_the_busiest_link_and_slower_with_size(
     topology, devices, algorithm, collective, part, splits, active, latency
 ):

@@ -33,6 +33,7 @@ from perfmodel.workloads.twins.astra_text.native import (
     reason_to_stop,
     run_native,
 )
+from tests.amount import cases
 
 MIB = 2**20
 
@@ -656,7 +657,7 @@ def run_or_skip(workload, where, system, **arguments):
         assume(False)
 
 
-@settings(max_examples=60)
+@settings(max_examples=cases(60))
 @given(workloads(), st.sampled_from(NETWORKS), SYSTEMS, st.integers(1, 3), st.integers(1, 2))
 def test_any_run(workload, where, system, passes, queues):
     result = run_or_skip(workload, where, system, passes=passes, queues_per_dimension=queues)
@@ -684,7 +685,7 @@ def test_any_run(workload, where, system, passes, queues):
         assert (more.payload_bytes * passes == result.payload_bytes * (passes + 1)).all()
 
 
-@settings(max_examples=30)
+@settings(max_examples=cases(30))
 @given(workloads(), st.sampled_from(NETWORKS), SYSTEMS)
 def test_names_and_dependencies_change_nothing(workload, where, system):
     result = run_or_skip(workload, where, system)
@@ -699,7 +700,7 @@ def test_names_and_dependencies_change_nothing(workload, where, system):
             np.testing.assert_array_equal(getattr(result, field.name), getattr(again, field.name))
 
 
-@settings(max_examples=30)
+@settings(max_examples=cases(30))
 @given(
     workloads(("MICRO", "DATA", "MODEL", "HYBRID_DLRM")),
     SYSTEMS,
@@ -717,7 +718,7 @@ def test_a_dimension_of_one_device_changes_nothing(workload, system, where):
     assert result.payload_bytes[where] == 0
 
 
-@settings(max_examples=40)
+@settings(max_examples=cases(40))
 @given(
     workloads(("MICRO", "MODEL", "DISTRIBUTED_INFERENCE")),
     st.sampled_from(["ring", "direct"]),
@@ -741,7 +742,7 @@ EXTREME = st.sampled_from([0, 1, 2, 3, 7, 2**15, 2**31 - 1, 2**31, 2**40, 2**62,
 SCALES = st.sampled_from([0.0, 1e-9, 0.5, 1.0, 3.7, 1e9])
 
 
-@settings(max_examples=80)
+@settings(max_examples=cases(80))
 @given(workloads(), st.data())
 def test_extreme_numbers_run_or_are_refused_in_one_line(workload, data):
     def some(column):

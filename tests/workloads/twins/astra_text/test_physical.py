@@ -15,6 +15,7 @@ from perfmodel.workloads.twins.astra_text.comparison import compare_modes
 from perfmodel.workloads.twins.astra_text.native import run_native
 from perfmodel.workloads.twins.astra_text.physical import run_physical
 from perfmodel.workloads.twins.astra_text.physical_network import PhysicalNetwork, views
+from tests.amount import cases
 from tests.workloads.twins.astra_text.networks import (
     CUBE,
     CUBE_SYSTEM,
@@ -231,7 +232,7 @@ def usable(dimensions):
     )
 
 
-@settings(max_examples=25)
+@settings(max_examples=cases(25))
 @given(
     st.lists(DIMENSION, min_size=1, max_size=3),
     st.sampled_from(["ALLREDUCE", "ALLGATHER", "REDUCESCATTER", "ALLTOALL"]),
@@ -253,7 +254,7 @@ def test_more_bandwidth_less_latency_or_fewer_bytes_are_never_slower(
     assert seconds(network, collective, max(size // 2, 1)) <= time + 1e-9
 
 
-@settings(max_examples=20)
+@settings(max_examples=cases(20))
 @given(
     st.sampled_from(POLICIES),
     st.lists(st.integers(0, 3), min_size=3, max_size=3),

@@ -22,6 +22,7 @@ from perfmodel.workloads.twins.stage.arguments import (
 )
 from perfmodel.workloads.twins.stage.operations import operations
 from perfmodel.workloads.twins.stage.traces import stage_traces
+from tests.amount import cases
 from tests.workloads.twins.stage.small import SMALL
 
 OPERATORS = {
@@ -103,7 +104,7 @@ def test_vocabulary_and_heads_need_no_whole_share():
     assert found["out_emb_dx@0"] == found["out_emb_y@0"] == 512 * 1024 * 12288 * 50257 // 64
 
 
-@settings(max_examples=30)
+@settings(max_examples=cases(30))
 @given(
     st.fixed_dictionaries(
         {},
