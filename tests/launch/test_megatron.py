@@ -337,7 +337,7 @@ ARGS:
     ],
 )
 def test_a_recipe_in_yaml_holds_arguments(text: str) -> None:
-    name, launch = parse_launch(text, "recipe.yaml", devices=16)
+    name, launch = parse_launch(text, "recipe.yaml", typed={"devices": 16})
     assert name == "megatron"
     assert launch.strategy["tensor_parallel"] == 2
     assert launch.strategy["pipeline_parallel"] == 4

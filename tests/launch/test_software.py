@@ -146,7 +146,7 @@ def test_nodes_are_those_of_the_profile_where_they_are_filled(devices, each, fil
 )
 def test_the_release_comes_back(program: str, framework: str) -> None:
     launch = one_launch("llama-3.1-8b", framework, devices=8, **AXES)
-    _, read = parse_launch(format_launch(program, launch), "file", devices=8)
+    _, read = parse_launch(format_launch(program, launch), "file", typed={"devices": 8})
     assert read.framework.name.partition("[")[0] == framework
 
 
