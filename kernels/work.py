@@ -56,14 +56,17 @@ class Kind(NamedTuple):
 # what compiling and loading take of gemms, attentions, streams, collectives, requests, nodes of
 # Chakra files and events (CPU of a first call less that of a second). The others are priors. What
 # is really spent corrects them on the way.
-KINDS = {
-    row["kind"]: Kind(
-        *(float(row[name]) for name in Kind._fields[:3]), row["kernel"], row["apart"] == "true"
-    )
-    for row in csv.DictReader(
-        Path(__file__).with_suffix(".csv").read_text(encoding="utf-8").splitlines()
-    )
-}
+with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as _rows:
+    KINDS = {
+        row["kind"]: Kind(
+            float(row["plain"]),
+            float(row["compile"]),
+            float(row["load"]),
+            row["kernel"],
+            row["apart"] == "true",
+        )
+        for row in csv.DictReader(_rows)
+    }
 IMPORT = 0.45
 """Importing Numba and starting LLVM [CPU s]."""
 
