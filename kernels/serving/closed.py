@@ -235,7 +235,9 @@ def answers_of(cycle: Cycle, crowd: Crowd, passes: Passes, host: float) -> Answe
     if alike(cycle):
         own = max(cycle.chunks / cycle.room, 1.0) + queue_alike(cycle, crowd)[0]
         window = cycle.together * cycle.room / cycle.chunks * own
-        window = max(min(window, cycle.everyone), cycle.everyone * (1.0 - cycle.passes / cycle.length))
+        window = max(
+            min(window, cycle.everyone), cycle.everyone * (1.0 - cycle.passes / cycle.length)
+        )
     elif cycle.fused > 0.0:
         window = min(window, cycle.together * max(cycle.room / cycle.chunks, 1.0))
         window += arriving * waits * crowd.ahead / crowd.mixed
@@ -459,20 +461,28 @@ def ending_of(
     -----
     All R C requests go through s places; when the last of them starts all but s have ended, which
     takes R C/s - 1 lives where they start and end together, and half a life more where they have
-    spread over a life meanwhile (renewals: t/T - 1/2 by a time t). That one takes a life, and longer
-    ones may take longer. Of n requests that start evenly spread over a
-    life T, and take up to L, the last ends sqrt(pi T w / 2 n) before T + L on average, w the width
-    of their lives. Fewer and fewer decode meanwhile, and no prompts come.
+    spread over a life meanwhile (renewals: t/T - 1/2 by a time t). That one takes a life, and
+    longer ones may take longer: of n requests that start evenly spread over a life T, and take up
+    to L, the last ends sqrt(pi T w / 2 n) before T + L on average, w the width of their lives.
+    Fewer and fewer decode meanwhile, and no prompts come.
     Requests of one length end as they began, but for the prompts.
     """
-    half, most = 1.0, 1.0
+    most = 1.0
     quick = passes_alone = cycle.alone[0]
     if cycle.step > 0.0:
         width = 2.0 * (longer - 1.0)
         most = max(longer - math.sqrt(0.5 * math.pi * width / cycle.everyone), 1.0)
-        half = max(0.5 * cycle.decoding / most, 1.0)
+        few = min(max(0.5 * cycle.decoding / most, 1.0), cycle.decoding)
         passes_alone = pass_times(
-            tables, row, 0.0, 0.0, 0.0, min(half, cycle.decoding), cycle.context, cycle.verified, 0.0
+            tables,
+            row,
+            0.0,
+            0.0,
+            0.0,
+            few,
+            cycle.context,
+            cycle.verified,
+            0.0,
         )[0]
         quick += (passes_alone - quick) * 2.0 / 3.0
     count = cycle.rounds * tokens.excess - 1.0
