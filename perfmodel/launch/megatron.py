@@ -131,18 +131,22 @@ RECIPE = re.compile(PROGRAM.own["told_alone"][0])
 def parse_recipe(text: str, path: str) -> Settings:
     """Return the options of a YAML recipe: ``ARGS``, or ``MODEL_ARGS``, of a command.
 
-    Keys are options, with dashes or underscores; a list, or words, are several values.
+    Keys are options, with dashes or underscores; a list, or words, are several values. Or the
+    section is a list of words.
 
     Raises
     ------
     FormatError
         It is no YAML.
     """
-    entries = {}
+    entries: dict[str, Entry] = {}
     for name, entry in parse_yaml(text, path).entries.items():
         section, _, key = name.partition(".")
         value = entry.value
         if section not in SECTIONS or value is None or value is False:
+            continue
+        if isinstance(value, list) and not key:  # a list of words
+            entries |= parse_arguments(" ".join(map(str, value)), path).entries
             continue
         words = value if isinstance(value, list) else str(value).split()
         plain = () if value is True else map(str, words)

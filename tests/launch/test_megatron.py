@@ -345,6 +345,13 @@ def test_a_recipe_in_yaml_holds_arguments(text: str) -> None:
     assert launch.framework.selective_recompute == "layernorm moe_act"
 
 
+def test_a_recipe_may_be_a_list_of_words() -> None:
+    words = "ARGS:\n  - --bf16\n  - --seq-length 4096\n  - --micro-batch-size\n  - 2\n"
+    _, launch = parse_launch(words + "  - --global-batch-size=64\n", "recipe.yaml")
+    assert launch.strategy["micro_batch_size"] == 2
+    assert launch.strategy["global_batch_size"] == 64
+
+
 def test_a_wrong_argument_of_a_recipe_is_named_with_its_line() -> None:
     with pytest.raises(FormatError, match=r"recipe.yaml:6: micro-batch-size '0': should be"):
         parse_launch(RECIPE.replace("micro_batch_size: 1", "micro_batch_size: 0"), "recipe.yaml")
