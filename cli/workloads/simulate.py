@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import pickle
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import click
 
 from perfmodel.base.errors import StrategyError
 from perfmodel.cli.shared import options
+from perfmodel.cli.shared.inputs import check_acts
 from perfmodel.cli.shared.launch_file import typed_options
 from perfmodel.cli.shared.options import page
 from perfmodel.cli.shared.printing import activity, detail, remark
@@ -26,6 +28,7 @@ from perfmodel.cli.workloads.workload_traces import input_options
 from perfmodel.workloads.twins.astra.versions import SIMULATOR
 
 if TYPE_CHECKING:
+    from perfmodel.hwprofiles import Hardware
     from perfmodel.workloads.twins.engines import Choice
 
 # Engine -> what shows its result; those of execution traces show the same.
@@ -79,6 +82,8 @@ def simulate_command(
         raise StrategyError(_no_lines(choice, by))
     with activity(f"reading {workload}") as tell:
         run = choice.prepare(tell)
+    if settings := typed.get("settings"):
+        check_acts([str(typed["hardware"])], settings, {}, partial(_results, workload, typed))
     for note in run.notes:
         remark(f"note: {note}")
     if run.version is not None:
@@ -92,6 +97,16 @@ def simulate_command(
         write_tracks(run.traces, result, timeline)
     show = SHOW.get(run.engine.name, partial(show_simulation, beside=beside))
     show(run, result, by, as_json)
+
+
+def _results(
+    workload: str, typed: Mapping[str, Any], rows: list[Hardware], most: int
+) -> list[object]:
+    """Run a workload on each of some profiles."""
+    from perfmodel.workloads.twins.engines import choose_engine
+
+    given = [{**typed, "hardware": row, "settings": None} for row in rows]
+    return [pickle.dumps(choose_engine(workload, **it).prepare(None).compute()) for it in given]
 
 
 def _no_lines(choice: Choice, by: str) -> str:

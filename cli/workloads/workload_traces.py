@@ -15,7 +15,7 @@ from perfmodel.base.errors import StrategyError
 from perfmodel.base.fields import refuse_unused
 from perfmodel.base.units import counted, format_si, format_time
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.inputs import load_rows
+from perfmodel.cli.shared.inputs import check_acts, load_rows
 from perfmodel.cli.shared.launch_file import typed_options
 from perfmodel.cli.shared.options import fields_of, page
 from perfmodel.cli.shared.printing import activity, heading, print_json, remark, table
@@ -63,10 +63,12 @@ for_option = options.options_of("workloads.astra_sim", "for")
 
 
 class Machine(NamedTuple):
-    """Which version of the simulator, and the hardware that it is to simulate."""
+    """Which version of the simulator, and the hardware that it is to simulate, as it was named."""
 
     version: AstraVersion
     hardware: Hardware
+    named: str = ""
+    settings: Mapping[str, Any] = {}
 
 
 hardware_options = options.stack(
@@ -110,7 +112,7 @@ def machine_of(
             "('perfmodel hardware list')"
         )
     (profile,), _ = load_rows([hardware], settings, {})
-    return Machine(version, profile)
+    return Machine(version, profile, hardware, settings)
 
 
 def write_for(
@@ -124,6 +126,7 @@ def write_for(
 ) -> None:
     """Write traces and what runs them; say what was written, and print both command lines."""
     from perfmodel.workloads.export.astra_sim import (
+        AstraExport,
         astra_export,
         check_prefix,
         command_lines,
@@ -131,9 +134,16 @@ def write_for(
     )
     from perfmodel.workloads.formats.chakra.files import make_folder_of
 
-    export = astra_export(
-        traces, machine.hardware, machine.version, precision=precision, roofline=roofline
-    )
+    def exported(hardware: Hardware) -> AstraExport:
+        return astra_export(
+            traces, hardware, machine.version, precision=precision, roofline=roofline
+        )
+
+    def results(rows: list[Hardware], most: int) -> list[object]:
+        return [(it.network, it.system) for it in map(exported, rows)]
+
+    check_acts([machine.named], machine.settings, {}, results)
+    export = exported(machine.hardware)
     check_prefix(prefix, export.traces)
     make_folder_of(prefix, export.traces)
     with activity(f"writing {prefix}") as tell:

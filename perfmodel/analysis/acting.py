@@ -33,8 +33,8 @@ FACTORS = (0.5, 2.0, 0.125, 8.0, 1e-3, 1e3)
 """By what a number is multiplied to see whether it acts."""
 CAPACITY = "device.memory.capacity"
 """Acts on every request, as it is said beside what is needed; so it explains nothing."""
-NAMED = 2
-"""Numbers that are named in the place of one that does not act."""
+NAMED, TOGETHER = 2, 6
+"""Numbers that are named in the place of one that does not act, and that are tried at once."""
 FEW, MANY = 48, 10_000
 """Strategies, deployments or loads on which numbers are tried; the many where few show nothing."""
 
@@ -83,13 +83,15 @@ def idle_numbers(
     stated = {path: [None] for path in fixed} | {path: [*each] for path, each in several.items()}
     stated = {path: each for path, each in stated.items() if not tried.is_text(path)}
     still = tried.without_effect(stated)
-    if not still:
+    # A value that is the profile's own changes nothing, and may be able to.
+    own = [path for path in fixed if path in stated and tried.is_own(path)]
+    if not still and not own:
         return []
     tried.most = MANY
     still = tried.without_effect({path: stated[path] for path in still})
-    never = tried.without_effect({path: tried.probes(path) for path in still})
-    others = {path: tried.acting_near(path) for path in still}
-    return [Idle(path, path in never, others[path]) for path in still]
+    never = tried.without_effect({path: tried.probes(path) for path in (*still, *own)})
+    found = dict.fromkeys((*still, *never))
+    return [Idle(path, path in never, tried.acting_near(path)) for path in found]
 
 
 @dataclass
@@ -104,6 +106,10 @@ class _Tried:
     def __post_init__(self) -> None:
         self.home = self.profile.with_values(self.values)
         self.known = known_paths(self.home)
+
+    def is_own(self, path: str) -> bool:
+        """Tell whether a value is what the profile has anyway."""
+        return get_value(self.home, path) == get_value(self.profile, path)
 
     def is_text(self, path: str) -> bool:
         """Tell whether a value is a free text, which answers nothing."""
@@ -172,8 +178,13 @@ class _Tried:
         alike = [it for it in numbers if it.rpartition(".")[2] == leaf and it not in near]
         facts = [it for it in numbers if it.startswith(("device.", "system."))]
         for some in (alike + near if parent.startswith("system.network") else near, facts):
-            idle = self.without_effect({it: self.probes(it)[:2] for it in some})
-            if found := [it for it in some if it not in idle and get_value(self.home, it)]:
+            wanted = [it for it in some if get_value(self.home, it)]
+            found: list[str] = []
+            while wanted and len(found) < NAMED:
+                part, wanted = wanted[:TOGETHER], wanted[TOGETHER:]
+                idle = self.without_effect({it: self.probes(it)[:2] for it in part})
+                found += [it for it in part if it not in idle]
+            if found:
                 return tuple(found[:NAMED])
         return ()
 
