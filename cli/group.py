@@ -310,9 +310,9 @@ def prepare_process() -> None:
 
 def _end_at_once(number: int, frame: Any) -> None:
     """Leave without unwinding, which waits for threads and for libraries that write files."""
-    from perfmodel.base.files import remove_temporaries
-
-    remove_temporaries()
+    # In the middle of an import the module may be there in part, and has made no files yet.
+    files = sys.modules.get("perfmodel.base.files")
+    getattr(files, "remove_temporaries", bool)()
     cursor = SHOW_CURSOR if sys.stderr.isatty() else ""
     text = f"{cursor}perfmodel: {SIGNALS[signal.Signals(number).name]}\n"
     try:

@@ -8,6 +8,7 @@ import sys
 
 import click
 
+from perfmodel.base.memory import MUCH
 from perfmodel.base.version import __version__
 from perfmodel.cli.group import (
     CommandGroup,
@@ -23,9 +24,12 @@ from perfmodel.cli.group import (
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 96},
 )
 @click.version_option(__version__, prog_name="perfmodel", message="%(prog)s %(version)s")
+@click.option(
+    "--large", is_flag=True, help="Do also what takes minutes of a core, or gigabytes of disk."
+)
 @verbosity_options
 @click.pass_context
-def cli(ctx: click.Context) -> None:
+def cli(ctx: click.Context, large: bool) -> None:
     """Project the training and serving of large language models, without a GPU.
 
     Time, throughput and memory of every parallel strategy of a model, or of every deployment
@@ -48,6 +52,9 @@ def cli(ctx: click.Context) -> None:
     from perfmodel.kernels import work
 
     work.listener = announce_compilation
+    if large:
+        os.environ[MUCH] = "1"
+        ctx.call_on_close(lambda: os.environ.pop(MUCH, None))
     ctx.call_on_close(tell_choice)
 
 

@@ -19,11 +19,13 @@ from then on. Kinds that are priced *apart* are weighed by themselves all the sa
 from __future__ import annotations
 
 import contextlib
+import csv
 import math
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from perfmodel.kernels._jit import (
@@ -54,47 +56,17 @@ class Kind(NamedTuple):
 # what compiling and loading take of gemms, attentions, streams, collectives, requests, nodes of
 # Chakra files and events (CPU of a first call less that of a second). The others are priors. What
 # is really spent corrects them on the way.
-KINDS = {
-    "strategies": Kind(6e-5, 15.0, 0.15, "close.close_strategies"),  # closed on one device
-    "ranked_strategies": Kind(3e-5, 15.0, 0.15, "ranking.rank_strategies"),
-    "pipeline_passes": Kind(2.5e-5, 2.0, 0.05, "paced.paced_makespans"),  # some cases at once
-    "gemms": Kind(8e-6, 2.6, 0.05, "gemm.gemm_times", True),
-    "grouped_gemms": Kind(3e-5, 2.0, 0.05, "grouped.grouped_gemm_times", True),
-    "attentions": Kind(4e-5, 3.9, 0.09, "columns.attention_times", True),
-    "sparse_attentions": Kind(4e-5, 2.0, 0.05, "indexer.sparse_attention_times", True),
-    "indexers": Kind(2e-5, 2.0, 0.05, "indexer.indexer_times", True),
-    "streams": Kind(2.5e-6, 0.5, 0.02, "stream.stream_times", True),
-    "recurrences": Kind(7e-5, 5.0, 0.1, "chains.recurrence_times", True),
-    "collectives": Kind(8e-5, 7.0, 0.1, "times.collective_choices", True),
-    "exchanges": Kind(5e-6, 1.0, 0.02, "expert_exchange.moe_exchange_times", True),
-    "scheduled_actions": Kind(5e-6, 1.0, 0.05, "link.write_sequence"),  # of pipelines
-    "placements": Kind(1e-5, 2.0, 0.05, "placement.place_layers"),
-    "served_requests": Kind(1.5e-4, 11.0, 0.05, "replay.replay_requests"),  # of a trace
-    "client_requests": Kind(1.5e-4, 11.0, 0.05, "replay.replay_clients"),  # one after another
-    "assigned_tokens": Kind(2e-7, 1.0, 0.05, "routing.spread_loads"),
-    "drawn_experts": Kind(1.6e-7, 1.0, 0.05, "routing.assign_tokens"),
-    "raced_experts": Kind(2.5e-5, 1.5, 0.05, "routing.race_tokens"),
-    "expert_rows": Kind(3e-6, 1.0, 0.05, "routes.expert_rows"),
-    "passes": Kind(3e-5, 1.0, 0.05, "passes.pass_times"),  # of a served model
-    "phases": Kind(6e-5, 2.0, 0.05, "steady.close_phase"),  # of static batches
-    "routes": Kind(1e-5, 1.0, 0.05, "routes.add_loads"),  # of one message on links
-    "instructions": Kind(1e-5, 3.0, 0.05, "trace_lines.attention_lines"),  # of cores
-    "trace_lines": Kind(1.3e-6, 2.0, 0.05, "trace_lines.format_lines"),
-    "tile_boxes": Kind(1e-5, 2.0, 0.05, "tiles.block_traffic"),
-    "flows": Kind(1e-4, 2.0, 0.05, "fair_share.weighted_max_min_rates"),  # that share links
-    "wavelet_hops": Kind(2e-5, 3.0, 0.05, "simulate.simulate_flows"),  # on a mesh of cores
-    "mesh_flows": Kind(1.5e-5, 1.0, 0.05, "routes.flow_loads"),  # of cores or nodes
-    "nodes": Kind(3e-5, 3.0, 0.05, "schedule.run_traces"),  # of traces
-    "wire_nodes": Kind(5.5e-5, 4.2, 0.13, "parse_nodes.fill_nodes"),  # of Chakra files read
-    "written_nodes": Kind(5e-6, 2.8, 0.12, "format_nodes.write_nodes"),
-    "chunks": Kind(3e-5, 3.0, 0.05, "phase.collective_times"),  # of ASTRA-sim's collectives
-    "hops": Kind(6e-5, 6.0, 0.1, "machine.run_machine"),  # of their messages on links
-    "events": Kind(5e-5, 6.5, 0.08, "machine.run"),  # of ASTRA-sim 1.0
-    "operating_points": Kind(1e-3, 15.0, 0.15, "steady.close_points"),  # of served models
-    "mesh_mappings": Kind(3e-4, 8.0, 0.1, "close.close_mappings"),  # of models on meshes
-    "mappings": Kind(2e-5, 3.0, 0.05, "tiles.best_lines"),  # of a product on a mesh of cores
-    "recursions": Kind(5e-2, 15.0, 0.15, "recursion.recurse_points"),  # the same pass by pass
-}
+with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as _rows:
+    KINDS = {
+        row["kind"]: Kind(
+            float(row["plain"]),
+            float(row["compile"]),
+            float(row["load"]),
+            row["kernel"],
+            row["apart"] == "true",
+        )
+        for row in csv.DictReader(_rows)
+    }
 IMPORT = 0.45
 """Importing Numba and starting LLVM [CPU s]."""
 

@@ -47,7 +47,7 @@ NAMES = {
     "bias": "bias",
     "share_below_peak": "10 % below",
 }
-PRIOR_ROWS = 10
+PRIOR_ROWS = 20
 """So many rows of a software weigh as much as what is known of all others."""
 FIGURES = {"state and activations": "Korthikanti figure 1", "relative activations": "figure 7"}
 # Categories of MemTracker -> components of a projection.

@@ -86,7 +86,7 @@ def _print_title(question: Question, row: Mapping[str, Any]) -> None:
     devices = f"{row['devices']:,.0f} × {hardware.device.name} ({row['hardware']})"
     click.echo(heading(f"{question.model.name} on {devices}, {row['engine']}"))
     limits = [f"{spec.option} {cell(row[spec.name])}" for spec in LIMIT_FIELDS]
-    say(" · ".join([*field_words(row), *limits]))
+    say(" · ".join([*field_words(row), *limits, f"method {row['method']}"]))
     if question.assumed:
         say(assumed_text(question.assumed), 9)
     _say_trust(question)

@@ -314,9 +314,11 @@ def _show_pipeline(
     from perfmodel.analysis.explain import pipeline_of
     from perfmodel.cli.shared.tables import print_pipeline
     from perfmodel.kernels.variables import SCHEMA_VERSION
+    from perfmodel.training.step.timeline import check_passes
 
     if step[0] is not None or step[1] != TOLD["none"]:
         raise click.UsageError("--pipeline shows the passes of all stages: drop the other options")
+    check_passes(problem[1])
     found = pipeline_of(*problem)
     written = write_tracks(output, found.write)
     if as_json:

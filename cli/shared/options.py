@@ -31,7 +31,7 @@ import click
 from perfmodel.base.errors import FormatError, did_you_mean
 from perfmodel.base.fields import Field, field_of
 from perfmodel.base.files import read_toml, user_path
-from perfmodel.base.strategy_fields import FIELDS
+from perfmodel.base.strategy_fields import FIELDS, SOFTWARE_DEFAULTS
 from perfmodel.cli.group import Command, Option
 from perfmodel.cli.group import verbosity_options as verbosity_options
 from perfmodel.cli.shared import completions
@@ -288,7 +288,8 @@ SWEPT_FIELDS = (
 )
 DERIVED = {
     "data_parallel": "what the other degrees leave of --devices",
-    "sequence_parallel": "true where --tp exceeds 1",
+    "sequence_parallel": "as --framework has it where --tp exceeds 1",
+    "context_parallel_kind": "as --framework has it",
     "pipeline_schedule": "interleaved where --vpp exceeds 1, else 1f1b",
 }
 
@@ -346,6 +347,8 @@ def _default(spec: Field, single: bool) -> str:
         return DERIVED[spec.name]
     if not single and spec.name in SWEPT_FIELDS:
         return "every sensible value"
+    if spec.name in SOFTWARE_DEFAULTS:
+        return "as --framework has it"
     return str(spec.default)
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from perfmodel.serving.pass_operations import PassOperation
 
 
-APART = ("model", "engine", "hardware", "prefill_hardware")
+APART = ("model", "engine", "hardware", "prefill_hardware", "method")
 """What tells points apart beside their fields, in the order of columns."""
 ALWAYS_SHOWN = ("tensor_parallel",)
 SILENT: Mapping[str, Any] = {

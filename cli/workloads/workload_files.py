@@ -275,12 +275,13 @@ def chakra_command(
     **problem: Any,
 ) -> None:
     """Write one training step of a projection as Chakra execution traces."""
-    from perfmodel.workloads.export.chakra import projected_traces
+    from perfmodel.workloads.export.chakra import check_traces, projected_traces
 
     version = stated_version(simulator, json_traces)
     if version is not None and version.numbered_groups and named_groups:
         raise StrategyError(f"--named-groups: {version} reads names of groups as numbers")
     workload, hardware = projected(problem)
+    check_traces(workload, granularity)
     with activity("laying out the traces"):
         traces = projected_traces(
             workload,

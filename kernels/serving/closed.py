@@ -461,25 +461,25 @@ def ending_of(
     -----
     All R C requests go through s places; when the last of them starts all but s have ended, which
     takes R C/s - 1 lives where they start and end together, and half a life more where they have
-    spread over a life meanwhile (renewals: t/T - 1/2 by a time t). That one takes a life, and longer
-    ones may take longer. Of n requests that start evenly spread over a
-    life T, and take up to L, the last ends sqrt(pi T w / 2 n) before T + L on average, w the width
-    of their lives. Fewer and fewer decode meanwhile, and no prompts come.
+    spread over a life meanwhile (renewals: t/T - 1/2 by a time t). That one takes a life, and
+    longer ones may take longer: of n requests that start evenly spread over a life T, and take up
+    to L, the last ends sqrt(pi T w / 2 n) before T + L on average, w the width of their lives.
+    Fewer and fewer decode meanwhile, and no prompts come.
     Requests of one length end as they began, but for the prompts.
     """
-    half, most = 1.0, 1.0
+    most = 1.0
     quick = passes_alone = cycle.alone[0]
     if cycle.step > 0.0:
         width = 2.0 * (longer - 1.0)
         most = max(longer - math.sqrt(0.5 * math.pi * width / cycle.everyone), 1.0)
-        half = max(0.5 * cycle.decoding / most, 1.0)
+        few = min(max(0.5 * cycle.decoding / most, 1.0), cycle.decoding)
         passes_alone = pass_times(
             tables,
             row,
             0.0,
             0.0,
             0.0,
-            min(half, cycle.decoding),
+            few,
             cycle.context,
             cycle.verified,
             0.0,

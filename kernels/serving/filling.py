@@ -63,6 +63,20 @@ def fill_means(
 
 
 @jit_lean
+def order_percentiles(out: np.ndarray, d: int, j: int) -> None:
+    """Let no percentile of a point lie below a lower one: formulas of each are their own."""
+    for first in (
+        ROWS.time_to_first_token_p50,
+        ROWS.time_per_output_token_p50,
+        ROWS.inter_token_latency_p50,
+        ROWS.request_time_p50,
+    ):
+        for at in (first + 1, first + 2):
+            if out[at, d, j] < out[at - 1, d, j]:
+                out[at, d, j] = out[at - 1, d, j]
+
+
+@jit_lean
 def fill_request_quantile(
     out: np.ndarray, d: int, j: int, at: int, answer: float, half_answer: float, least: float
 ) -> None:

@@ -67,8 +67,8 @@ clients are few. Requests of one length repeat soon what they did: of them as fe
 ENOUGH_REQUESTS = 2000.0
 """Requests that count, where clients make them endlessly."""
 CHANGES_OF_REQUEST = 16
-"""Changes of passes per request, on average, beyond which a recursion is given up: requests that are
-put back again and again take thousands."""
+"""Changes of passes per request, on average, beyond which a recursion is given up: requests
+that are put back again and again take thousands."""
 
 REQUESTS, INPUTS, OUTPUTS, QUEUED, DURATION, PLACES = range(6)
 """Places in `Tally.sums`: requests, their tokens, seconds in the queue; the time of it all [s]."""
@@ -379,7 +379,9 @@ def recurse_chosen(
                 values[:] = math.nan
                 values[ROWS.status] = NO_ROOM
                 continue
-            most = requests_of(loads, j, int(loads.concurrency[j] / groups) + 1)[0]
+            fewer = max(int(loads.concurrency[j] / groups), 1)
+            # One more client may make fewer requests, where they are endless.
+            most = max(requests_of(loads, j, fewer)[0], requests_of(loads, j, fewer + 1)[0])
             if most > requests.inputs.size:
                 requests, rank = new_requests(most), new_rank(most, entries)
             clear_tally(tally)

@@ -13,6 +13,7 @@ from perfmodel.kernels._jit import jit
 from perfmodel.kernels.serving.admission import blocks_needed, is_closed_loop
 from perfmodel.kernels.serving.closed import close_clients
 from perfmodel.kernels.serving.disaggregated import close_disaggregated
+from perfmodel.kernels.serving.filling import order_percentiles
 from perfmodel.kernels.serving.open import close_open
 from perfmodel.kernels.serving.passes import pass_times, tokens_per_pass
 from perfmodel.kernels.serving.tables import NO_ROOM, ROWS, STABLE, Deployments, Loads, PassTables
@@ -40,6 +41,7 @@ def close_points(
                 close_disaggregated(tables, deployments, d, loads, j, out)
             elif not is_closed_loop(loads, j):
                 close_open(tables, deployments, d, loads, j, out)
+            order_percentiles(out, d, j)
 
 
 @jit

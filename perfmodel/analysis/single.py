@@ -13,7 +13,7 @@ from perfmodel.base.strategy_fields import FIELD_BY_NAME
 from perfmodel.model.spec import head_counts
 from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.strategy.grid import VALID, batches_of
-from perfmodel.strategy.rules import STATUS_NAMES, STATUS_REASONS
+from perfmodel.strategy.rules import RULES, STATUS_NAMES, STATUS_REASONS
 
 if TYPE_CHECKING:
     from perfmodel.model.spec import ModelSpec
@@ -23,11 +23,8 @@ if TYPE_CHECKING:
 
 DEGREES = ("tensor_parallel", "context_parallel", "pipeline_parallel")
 """Degrees that multiply, with the data-parallel one, to the number of devices."""
-BATCHES = (
-    *("global_batch_size", "data_parallel", "micro_batch_size", "pipeline_parallel"),
-    "micro_batch_group",
-)
-"""What says how many micro-batches run how."""
+FIELDS_OF = {rule.name: rule.fields for rule in RULES}
+"""Which fields a rule is about; none: those of the degrees."""
 
 
 def one_strategy(
@@ -133,44 +130,8 @@ def check_devices(devices: int, given: Mapping[str, Any]) -> None:
 
 def _numbers(model: ModelSpec, row: Mapping[str, Any], status: int) -> str:
     """Return the numbers that a broken rule is about."""
-    about: dict[str, tuple[str, ...]] = {
-        "heads_not_divisible": ("tensor_parallel",),
-        "width_not_divisible": ("tensor_parallel", "expert_tensor_parallel"),
-        "sequence_not_divisible": (
-            "sequence_length",
-            "context_parallel",
-            "tensor_parallel",
-            "micro_batch_size",
-        ),
-        "batch_not_divisible": ("global_batch_size", "data_parallel", "micro_batch_size"),
-        "too_few_layers": ("pipeline_parallel", "virtual_pipeline"),
-        "schedule_mismatch": ("virtual_pipeline", "pipeline_parallel", "pipeline_schedule"),
-        "batches_not_divisible": BATCHES,
-        "schedule_batches": (*BATCHES, "pipeline_schedule"),
-        "experts_not_divisible": ("expert_parallel", "expert_tensor_parallel"),
-        "expert_group_mismatch": (
-            "expert_parallel",
-            "expert_tensor_parallel",
-            *DEGREES[:2],
-            "data_parallel",
-        ),
-        "context_heads_not_divisible": ("tensor_parallel", "context_parallel"),
-        "shard_group_mismatch": ("shard_group", "data_parallel", "zero_stage"),
-        "expert_group_spread": (
-            "expert_parallel",
-            "expert_tensor_parallel",
-            *DEGREES,
-            "data_parallel",
-            "mapping",
-        ),
-        "document_length_mismatch": ("document_length", "sequence_length", "context_parallel"),
-        "rank_not_divisible": ("tensor_parallel",),
-        "frozen_needs_wide_products": ("precision",),
-        "recomputed_layers_mismatch": ("recompute", "recompute_method", "recompute_num_layers"),
-        "shard_group_spread": ("shard_group", *DEGREES, "data_parallel", "mapping"),
-    }
     name = STATUS_NAMES[status]
-    fields = about.get(name, (*DEGREES, "data_parallel"))
+    fields = FIELDS_OF.get(name) or (*DEGREES, "data_parallel")
     listed = [f"{field} {row[field]}" for field in fields]
     if name in ("heads_not_divisible", "context_heads_not_divisible"):
         listed += [f"{heads} heads in {groups} groups" for heads, groups in head_counts(model)]

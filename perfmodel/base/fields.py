@@ -334,12 +334,13 @@ def refuse_unused(
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule, its stable code, its flag name and what to say to the user."""
+    """A rule, its stable code, its flag name and what to say to the user; fields it is about."""
 
     code: int
     name: str
     reason: str
     broken: Callable[..., Flags]
+    fields: tuple[str, ...] = ()
 
 
 def read_rules(
@@ -350,7 +351,7 @@ def read_rules(
     Parameters
     ----------
     path : str or Path
-        A row for each status in the order of codes: ``code,name,reason``.
+        A row for each status in the order of codes: ``code,name,reason``, and perhaps ``fields``.
     broken : mapping of str to callable
         Names of those that are rules -> which rows of a grid break it.
     **words
@@ -360,7 +361,9 @@ def read_rules(
     names = {code: row["name"] for code, row in rows.items()}
     reasons = {code: row["reason"].format(**words) for code, row in rows.items()}
     numbers = {name: code for code, name in names.items()}
-    rules = (
-        Rule(numbers[name], name, reasons[numbers[name]], which) for name, which in broken.items()
-    )
+    rules = []
+    for name, which in broken.items():
+        code = numbers[name]
+        fields = tuple(rows[code].get("fields", "").split())
+        rules.append(Rule(code, name, reasons[code], which, fields))
     return tuple(rules), names, reasons

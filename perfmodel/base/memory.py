@@ -1,4 +1,4 @@
-"""How much memory there is, and work that needs more of it refused before it begins."""
+"""Work that needs more memory than there is, or more than was meant, refused before it begins."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from perfmodel.base.errors import DataError, PerfModelError
-from perfmodel.base.units import format_si
+from perfmodel.base.units import format_si, format_time
 
 # Of a container, version 2 and 1 (Linux, Documentation/admin-guide/cgroup-v2.rst, cgroup-v1).
 CGROUP_LIMITS = (
@@ -68,3 +68,39 @@ def check_memory(
             f"{what} need about {format_si(size, 'B')} of memory, and there are "
             f"{format_si(float(limit), 'B')}; {hint}"
         )
+
+
+LONG = 120.0  # s of a core
+LARGE = 4e9  # B on the disk
+MANY_FILES = 10_000
+MUCH = "PERFMODEL_LARGE"
+"""Environment variable that lets work begin whatever it takes; ``perfmodel --large`` sets it."""
+
+
+def check_amount(
+    what: str, hint: str, *, seconds: float = 0.0, size: float = 0.0, files: int = 0
+) -> None:
+    """Refuse work that takes or writes more than somebody may have meant, until told to go on.
+
+    Parameters
+    ----------
+    what : str
+        What is done, for the message, such as "traces of 100,000 ranks".
+    hint : str
+        What would be less.
+    seconds, size, files : float
+        About what it takes of a core [s], and writes [B].
+
+    Raises
+    ------
+    DataError
+        `LONG`, `LARGE` or `MANY_FILES` is exceeded, and nothing says to go on.
+    """
+    if os.environ.get(MUCH) or (seconds <= LONG and size <= LARGE and files <= MANY_FILES):
+        return
+    parts = [f"{format_time(seconds)} of a core"] if seconds > LONG else []
+    parts += [f"{format_si(size, 'B')} of disk"] if size > LARGE else []
+    parts += [f"{files:,} files"] if files > MANY_FILES else []
+    raise DataError(
+        f"{what} would take about {' and '.join(parts)}; {hint}, or go on with 'perfmodel --large'"
+    )

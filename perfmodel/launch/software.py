@@ -23,7 +23,7 @@ from perfmodel.launch.describe import Launch, settled
 from perfmodel.launch.settings import NOTHING, Keys
 from perfmodel.launch.table import holds, refuse
 from perfmodel.launch.text import format_comment, format_toml, format_yaml, note_line, noted
-from perfmodel.model.presets import find_preset, model_from_record
+from perfmodel.model.presets import find_preset, load_model, model_from_record
 from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import (
     FRAMEWORKS,
@@ -170,7 +170,7 @@ def not_held(name: str, launch: Launch) -> list[str]:
         remarks.append(f"the file does not say the devices: --devices {launch.devices} does")
         stated = {"devices": launch.devices}
         _, read = parse_launch(format_launch(name, launch), "the file", name, stated)
-    if read.model is None and launch.model is not None:
+    if launch.model is not None and _sizes(read.model) != _sizes(launch.model):
         remarks.append(f"the file does not say the model: --model {launch.model.name} does")
     model = launch.model
     mine = settled(launch.strategy, model)
@@ -180,6 +180,30 @@ def not_held(name: str, launch: Launch) -> list[str]:
             said, other = text_of(mine[spec.name]), text_of(theirs[spec.name])
             remarks.append(f"the file says no {spec.option} {said}: it reads as {other}")
     return remarks + _facts_not_held(launch, read)
+
+
+def _sizes(model: ModelSpec | None) -> tuple[Any, ...]:
+    """Return what of a model counts in a projection."""
+    if model is None:
+        return ()
+    learned = model.max_positions if model.position_embedding == "learned" else 0
+    return model.layers, model.mtp_layers, model.vocab_size, model.tied_embeddings, learned
+
+
+def _as_named(launch: Launch, name: str, module: ModuleType) -> Launch:
+    """Return a launch with the model that its file names, where the file's keys say that one.
+
+    They may have no word for some of it: which GELU, positions beyond the sequence.
+    """
+    model, preset = launch.model, find_preset(name) if name else None
+    if model is None or preset is None or not launch.devices or model.name == preset:
+        return launch
+    known = load_model(preset, mtp="stated" if model.mtp_layers else "none")
+    named = replace(launch, model=known)
+    try:
+        return named if module.keys_of(named) == module.keys_of(launch) else launch
+    except StrategyError:
+        return launch
 
 
 def _facts_not_held(launch: Launch, read: Launch) -> list[str]:
@@ -232,6 +256,7 @@ def parse_launch(text: str, path: str, name: str = "", typed: Keys = NOTHING) ->
         raise FormatError(f"{path}: no launch file; arguments or a file of {titles} is needed")
     module = software_module(found)
     launch: Launch = module.parse_launch(text, path, typed)
+    launch = _as_named(launch, noted(text).get("model", ""), module)
     said = noted(text).get("framework", "")
     if said in FRAMEWORKS and (said in module.PROGRAM.presets or software_of(said) == found):
         launch = replace(launch, framework=load_framework(said, **launch.facts))

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base import cells
 from perfmodel.base.columns import natural_order
 from perfmodel.base.errors import DataError, PerfModelError, did_you_mean
 from perfmodel.base.expression import evaluate_mask
 from perfmodel.base.files import atomic_path
+from perfmodel.base.memory import check_amount
 from perfmodel.measured.kind import Further, Kind, load_kind
 from perfmodel.measured.rows import NOTHING, ComparedRow, MeasuredRow, Outcome, read_rows
 from perfmodel.sweeps.workers import PIECES, cut, whole_work
@@ -226,6 +228,11 @@ def read_table(
     return Table(found, tuple(columns), known, tuple(rows))
 
 
+LEAST_SECONDS = 5e-5
+ROW_SECONDS = {"training": 5e-3, "memory": 5e-3, "serving": 5e-3}
+"""Of a core for each row, about, by kind."""
+
+
 def compare_file(
     kind: str | Kind,
     path: str | os.PathLike[str],
@@ -280,6 +287,8 @@ def compare_file(
             hint = did_you_mean(name, [*table.known, *OUTCOME_COLUMNS])
             raise DataError(f"cannot group by '{name}': no such column{hint}")
     rows: Sequence[MeasuredRow] = table.rows
+    seconds = ROW_SECONDS.get(table.kind.name, LEAST_SECONDS) * len(rows)
+    check_amount(f"{len(rows):,} rows", "choose some with --where", seconds=seconds)
     if hardware is not None:
         table.kind.load_profile(hardware)
         rows = [row.replaced("hardware", hardware) for row in rows]
@@ -471,4 +480,4 @@ def _write_atomically(path: Path, lines: Sequence[Sequence[Any]]) -> None:
         atomic_path(path) as temporary,
         temporary.open("w", newline="", encoding="utf-8") as stream,
     ):
-        csv.writer(stream, lineterminator="\n").writerows(lines)
+        csv.writer(stream, lineterminator="\n").writerows(map(cells.written, lines))

@@ -16,8 +16,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from perfmodel.base.cells import read as read_cells
 from perfmodel.base.errors import DataError, did_you_mean
 from perfmodel.base.files import not_read, read_toml
+from perfmodel.base.memory import check_memory
 
 LARGEST, LARGEST_WHOLE = 1e100, 2**53
 """Of numbers, so that products of them stay finite, and of those that are counted exactly."""
@@ -213,6 +215,8 @@ def read_rows(
     """
     file = Path(path)
     try:
+        lines = _lines(file)
+        check_memory(f"{lines:,} lines of '{path}'", ROW_BYTES * lines, "compare a part of them")
         with file.open(newline="", encoding="utf-8-sig") as stream:
             reader = csv.reader(stream, strict=True)
             header = [name.strip() for name in next(reader, [])]
@@ -222,7 +226,7 @@ def read_rows(
             ]
             _check_header(str(path), header, needed, tuple(one_of))
             rows = []
-            for cells in reader:
+            for cells in map(read_cells, reader):
                 if not any(cell.strip() for cell in cells):
                     continue
                 if len(cells) > len(header):
@@ -239,6 +243,15 @@ def read_rows(
     except csv.Error as error:
         raise DataError(f"{path}, line {reader.line_num}: {error}") from None
     return header, rows
+
+
+ROW_BYTES = 4000  # of memory for a row with what is found of it
+
+
+def _lines(path: Path) -> int:
+    """Return how many lines a file has, without holding it."""
+    with path.open("rb") as stream:
+        return sum(piece.count(b"\n") for piece in iter(lambda: stream.read(2**20), b""))
 
 
 def _check_header(

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.analysis.recalled import impossible_reasons
+from perfmodel.base import cells
 from perfmodel.base.errors import DataError
 from perfmodel.base.expression import evaluate_mask
 from perfmodel.base.fields import Field
@@ -221,7 +222,8 @@ def comparison_of(path: Path, where: str | None = None) -> Population:
     FormatError
         The file cannot be read.
     """
-    lines = list(csv.reader(read_text(path, "a table of compared runs", LARGEST).splitlines()))
+    text = read_text(path, "a table of compared runs", LARGEST)
+    lines = [cells.read(it) for it in csv.reader(text.splitlines())]
     head, body = lines[0], lines[1:]
     for number, row in enumerate(body, 2):
         if len(row) != len(head):

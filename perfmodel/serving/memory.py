@@ -379,14 +379,16 @@ def deployment_memory(
     least = np.argmin(count, axis=1)
     at = np.arange(len(grid)), least
     blocks = np.where(np.isfinite(count[at]), count[at], 0.0)
-    fullest = np.argmax(np.where(held.stage[layout], weights, -1.0), axis=1)
-    heaviest = weights[np.arange(len(grid)), fullest]
+    # Every stage has as many blocks as the one with the fewest.
+    caches = blocks[:, None] * block
+    fullest = np.argmax(np.where(held.stage[layout], weights + caches, -1.0), axis=1)
+    there = np.arange(len(grid)), fullest
+    cache = caches[there]
+    total = weights[there] + activations + workspace + cache
     wide = [math.exp(memory_width(hardware, item.name)) for item in grid.engines]
     sure = np.maximum(left(np.array(wide)[engine][:, None])[at], 0.0)
-    cache = blocks * block[at]
-    total = weights[at] + activations + workspace + cache
     return DeploymentMemory(
-        weights=heaviest,
+        weights=weights[there],
         activations=activations,
         workspace=workspace,
         cache=cache,
@@ -397,7 +399,7 @@ def deployment_memory(
         block_tokens=np.where(nothing_kept, ENDLESS, tokens_each[:, 0]),
         state_blocks=np.where(nothing_kept, 0.0, state[at] / np.maximum(block[at], 1e-30)),
         window=held.window,
-        fits=(blocks >= 1) & (np.maximum(total, heaviest + activations + workspace) <= capacity),
+        fits=(blocks >= 1) & (total <= capacity),
         sure_blocks=np.floor(sure / np.where(block[at] > 0.0, block[at], np.inf)),
     )
 

@@ -6,6 +6,7 @@ unasked where a question is small, and the column `method` says so.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +27,7 @@ FOUND_BY = ("closed", "recursion", *PHASES, "replay")
 
 MOST_REQUESTS = 4000.0
 """Of a batch, up to which a point is run pass by pass unasked: 0.3 s uncompiled."""
-MOST_OF_ALL = 10 * MOST_REQUESTS
+MOST_OF_ALL = 25 * MOST_REQUESTS
 """Of all points of a question."""
 FEWEST_REQUESTS = 300.0
 """That are run of a point, in several orders where its clients make fewer."""
@@ -72,7 +73,7 @@ def is_small(grid: DeploymentGrid, loads: LoadGrid, devices: int = 1) -> bool:
     devices : int
         Rows of hardware.
     """
-    if len(grid) * len(loads) * devices * FEWEST_REQUESTS > 2.0 * MOST_OF_ALL:
+    if len(grid) * len(loads) * devices * FEWEST_REQUESTS > MOST_OF_ALL:
         return False
     count = requests_run(grid, loads)
     return bool(devices * count[count <= MOST_REQUESTS].sum() <= MOST_OF_ALL)
@@ -83,7 +84,7 @@ def requests_to_run(
 ) -> Floats | None:
     """Return the requests of points that are run pass by pass, 0 of others; None for no such."""
     if method == "recursion":
-        most = np.finfo(np.float64).max
+        most = sys.float_info.max
     elif method == "auto" and small:
         most = MOST_REQUESTS
     else:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.columns import Flags, Floats, Integers
 from perfmodel.base.errors import HardwareError, StrategyError, did_you_mean
+from perfmodel.base.memory import check_amount, check_memory
 from perfmodel.serving.communication import handover
 from perfmodel.serving.grid import (
     CONTEXT_TOO_LONG,
@@ -78,7 +79,7 @@ def project_points(
     loads: LoadGrid,
     hardware: Hardware,
     *,
-    method: str = "auto",
+    method: str = "closed",
     small: bool | None = None,
     routing: Routing | None = None,
     prefill_hardware: Hardware | None = None,
@@ -344,6 +345,24 @@ def deployment_columns(
     )
 
 
+CLIENT_BYTES = 6000
+CLIENT_SECONDS = 1.2e-5
+
+
+def check_clients(concurrency: NDArray[Any], deployments: int) -> None:
+    """Refuse, before it is begun, a recursion over more clients than memory holds, or for minutes.
+
+    Raises
+    ------
+    DataError
+        As of `perfmodel.base.memory.check_memory` and `check_amount`.
+    """
+    most, hint = float(concurrency.max()), "name a lower --concurrency, or leave --exact out"
+    check_memory(f"{most:,.0f} clients one by one", CLIENT_BYTES * most, hint)
+    every = float(concurrency.sum()) * deployments
+    check_amount(f"{every:,.0f} clients one by one", hint, seconds=CLIENT_SECONDS * every)
+
+
 def close(
     tables: PassTables,
     deployments: Deployments,
@@ -398,6 +417,8 @@ def close(
         if progress:
             progress((rows.stop - start) * count)
 
+    if method == "recursion":
+        check_clients(loads["concurrency"], total)
     expect(**{_kind(method): total * count})
     starts = range(0, total, piece)
     workers = min(threads or os.cpu_count() or 1, len(starts))

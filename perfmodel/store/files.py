@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.base import cells
 from perfmodel.base.columns import plain_values
 from perfmodel.base.errors import DataError
 from perfmodel.base.files import atomic_folder, atomic_path, check_writable, user_path
@@ -163,9 +164,9 @@ def _write_csv(table: Table, path: Path) -> None:
     flat = flatten(table)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(flat.names)
+        writer.writerow(cells.written(flat.names))
         for row in _rows(flat):
-            writer.writerow(["" if value != value else _word(value) for value in row])
+            writer.writerow(cells.written("" if it != it else _word(it) for it in row))
 
 
 def _word(value: Any) -> Any:

@@ -276,6 +276,8 @@ def differences(left: Mapping[str, str], asked: Mapping[str, str]) -> list[str]:
 
 
 SMALLEST_BLOCK = 2**14
+"""Strategies; fewer only where they would be more pairs with hardware than `MOST_PAIRS`."""
+MOST_PAIRS = 2**21
 
 
 @dataclass(frozen=True)
@@ -411,7 +413,9 @@ def block_sweep(
         As of `enumerate_problems`, but for memory.
     """
     if block_size is None:
-        block_size = max(BLOCK >> (len(hardware) - 1).bit_length(), SMALLEST_BLOCK)
+        halvings = (len(hardware) - 1).bit_length()
+        smallest = min(SMALLEST_BLOCK, max(MOST_PAIRS >> halvings, 1))
+        block_size = max(BLOCK >> halvings, smallest)
     problems, spaces = [], []
     rejected: Counter[str] = Counter()
     empty = {}

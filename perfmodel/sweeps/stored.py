@@ -28,7 +28,7 @@ from perfmodel.sweeps.blocks import STORES, BlockSweep, Journal, Store, describe
 from perfmodel.sweeps.ranking import RankedSweep
 from perfmodel.sweeps.workers import Workers, in_blocks
 
-MOST_KEPT = 2**14  # strategies, before they are winnowed
+MOST_KEPT = 2**20  # pairs of strategies and hardware, before they are winnowed
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,8 @@ class Summary:
         """Count a block."""
         self._tally = done.tally if self._tally is None else self._tally + done.tally
         self._kept.append(done.winners)
-        if sum(it.sizes["strategy"] for it in self._kept) > MOST_KEPT:
+        rows = done.winners.sizes["hardware"]
+        if rows * sum(it.sizes["strategy"] for it in self._kept) > MOST_KEPT:
             self._kept = [self.table()]
 
     @property

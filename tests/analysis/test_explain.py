@@ -16,21 +16,9 @@ from perfmodel.kernels.step.tables import ResultRows
 from perfmodel.kernels.variables import OPERATION_COMPONENTS
 from perfmodel.model.presets import load_model
 from perfmodel.strategy.enumerate import strategies_from_rows
+from tests.data import table_of
 
-CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    "one device": ("small_dense", {}),
-    "tensor and pipeline": (
-        "small_dense",
-        {"tensor_parallel": 4, "pipeline_parallel": 4, "data_parallel": 2},
-    ),
-    "interleaved": ("small_dense", {"pipeline_parallel": 2, "virtual_pipeline": 2}),
-    "context": ("small_dense", {"context_parallel": 4, "recompute": "full"}),
-    "experts": (
-        "small_moe",
-        {"tensor_parallel": 2, "data_parallel": 4, "expert_parallel": 4, "precision": "fp8"},
-    ),
-    "sharded": ("small_moe", {"data_parallel": 8, "zero_stage": 3, "recompute": "selective"}),
-}
+CASES: dict[str, tuple[str, dict[str, Any]]] = table_of(__file__, "cases")
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -47,3 +47,13 @@ def test_what_exceeds_it_is_refused_with_its_size(monkeypatch: pytest.MonkeyPatc
         check_memory("8 rows", 1.1e9, "take fewer", StrategyError)
     monkeypatch.setattr(memory, "memory_limit", lambda: None)
     check_memory("8 rows", 1e30, "take fewer", DataError)
+
+
+def test_more_than_was_meant_is_refused_until_told_to_go_on(monkeypatch) -> None:
+    monkeypatch.delenv(memory.MUCH, raising=False)
+    memory.check_amount("work", "do less", seconds=60, size=1e9, files=100)
+    words = "work would take about .* of a core and 8 GB of disk and 20,000 files; do less, or"
+    with pytest.raises(DataError, match=words):
+        memory.check_amount("work", "do less", seconds=6000, size=8e9, files=20_000)
+    monkeypatch.setenv(memory.MUCH, "1")
+    memory.check_amount("work", "do less", seconds=6000, size=8e9, files=20_000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import click
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from perfmodel import __version__
 from perfmodel.base.strategy_fields import FIELDS
@@ -236,3 +238,40 @@ def test_the_program_runs_as_a_module() -> None:
         [sys.executable, "-m", "perfmodel", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout == f"perfmodel {__version__}\n"
+
+
+STEP = "--model llama-3.1-8b --hardware dgx-h100 --seq-len 4096"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (f"workload chakra {STEP} --devices 131072 --global-batch 131072 -o x", "131,072 files"),
+        (f"workload chakra {STEP} --devices 8 --global-batch 4000000 -o x", "traces of 8 ranks"),
+        ("workload synthetic chained --devices 1000000 --count 1 --size 1MiB -o x", "files"),
+        (f"timeline {STEP} --devices 8 --global-batch 4000000 --dp 8 -o x.json", "events"),
+        (f"timeline {STEP} --devices 8 --global-batch 4000000 --dp 8 --pipeline", "events"),
+        (
+            "serve --model llama-3.1-8b --hardware dgx-h100 --tp 1 --isl 64 --osl 64 --exact "
+            "--concurrency 10000000",
+            "10,000,000 clients one by one",
+        ),
+    ],
+)
+def test_what_takes_too_much_is_refused_before_it_begins(words, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(cli, words.split())
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_large_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr("perfmodel.base.memory.MANY_FILES", 1)
+    monkeypatch.chdir(tmp_path)
+    words = ["workload", "synthetic", "chained", "--devices", "2", "--count", "1", "-o", "x"]
+    refused = CliRunner().invoke(cli, words)
+    assert "2 files" in refused.stderr
+    assert "'perfmodel --large'" in refused.stderr
+    assert CliRunner().invoke(cli, ["--large", *words]).exit_code == 0
+    assert "PERFMODEL_LARGE" not in os.environ

@@ -22,6 +22,7 @@ from perfmodel.compute.collectives import (
 from perfmodel.compute.network import network_table
 from perfmodel.hwprofiles import list_hardware, load_hardware
 from perfmodel.kernels.collective.table import link_share
+from tests.data import table_of
 
 GB = 1e9
 
@@ -143,19 +144,8 @@ def test_overlap_taxes_only_running_collectives(h100):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("all_reducee", 1e6, 8, 1), "did you mean all_reduce"),
-        ((9, 1e6, 8, 1), "codes are whole numbers 0 to 8"),
-        (("all_reduce", 1e6, 8, 1, "rign"), "unknown algorithm 'rign'; did you mean ring"),
-        (("all_reduce", 1e6, 8, 1, "rail_aligned"), "no rail_aligned algorithm for all_reduce"),
-        (("all_reduce", 1e6, 8, 1, "ring", "ll"), "unknown protocol 'll'"),
-        (("all_reduce", 1e6, 8, 1, 13), "algorithm code 13"),
-        (("all_reduce", -1.0, 8, 1), "finite and >= 0"),
+        *table_of(__file__, "wrong_requests_say_what_would_be_right"),
         (("all_reduce", float("nan"), 8, 1), "finite and >= 0"),
-        (("all_reduce", 1e6, 0, 1), "members of a group is 0"),
-        (("all_reduce", 1e6, 2.5, 1), "members of a group is 2.5"),
-        (("all_reduce", 1e6, 8, 0), "stride of a group is 0"),
-        (("all_reduce", 1e6, "eight", 1), "whole numbers"),
-        (("all_reduce", [1e6, 2e6], [2, 4, 8], 1), "do not broadcast together"),
     ],
 )
 def test_wrong_requests_say_what_would_be_right(h100, arguments, message):

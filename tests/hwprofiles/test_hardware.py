@@ -16,6 +16,7 @@ from perfmodel.hwprofiles import (
     load_hardware,
 )
 from perfmodel.hwprofiles.schema import DEVICE, MEMORY
+from tests.data import table_of
 
 
 def test_override_changes_the_value_and_its_source() -> None:
@@ -70,20 +71,8 @@ def test_every_path_reads_and_takes_back_its_own_value() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("device.memory.bandwith", 1e12, r"nearest: device\.memory\.bandwidth"),
-        ("memory.bandwidth", 1e12, r"nearest: device\.memory\.bandwidth"),
-        ("system.network.7.bandwidth", 1e12, r"nearest: .*system\.network\.0\.bandwidth"),
-        ("calibration.host.lunch_time", 1e-6, r"nearest: .*calibration\.host\.launch_time"),
-        ("", 1.0, r"no value at ''"),
-        ("device", 1.0, r"no value at 'device'"),
-        ("device.memory.bandwidth", -1.0, r"override: 'device\.memory\.bandwidth' must be"),
+        *table_of(__file__, "wrong_override"),
         ("device.memory.bandwidth", float("nan"), r"not nan"),
-        ("device.memory.bandwidth", "fast", r"not 'fast'"),
-        ("device.memory.bandwidth", True, r"not True"),
-        ("system.devices_per_node", 2.5, r"must be an integer"),
-        ("system.network.0.topology", "star", r"one of ring, "),
-        ("system.network.0.size", 0, r"only the outermost"),
-        ("system.network.0.in_network_reduction", "maybe", r"true or false"),
     ],
 )
 def test_wrong_override(path: str, value: object, message: str) -> None:

@@ -311,6 +311,45 @@ def test_architectures_that_megatron_lacks_are_refused() -> None:
         format_launch("megatron", launch)
 
 
+RECIPE = """\
+ENV_VARS:
+  CUDA_DEVICE_MAX_CONNECTIONS: 1
+ARGS:
+  bf16: true
+  fp16: false
+  micro_batch_size: 1
+  global_batch_size: 64
+  seq_length: 4096
+  tensor_model_parallel_size: 2
+  pipeline_model_parallel_size: 4
+  recompute_granularity: selective
+  recompute_modules: moe_act layernorm
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        RECIPE,
+        RECIPE.replace("ARGS:", "MODEL_ARGS:"),
+        RECIPE.replace("  tensor_model_parallel_size", "  --tensor-model-parallel-size"),
+        RECIPE.replace("moe_act layernorm", "[moe_act, layernorm]"),
+    ],
+)
+def test_a_recipe_in_yaml_holds_arguments(text: str) -> None:
+    name, launch = parse_launch(text, "recipe.yaml", typed={"devices": 16})
+    assert name == "megatron"
+    assert launch.strategy["tensor_parallel"] == 2
+    assert launch.strategy["pipeline_parallel"] == 4
+    assert launch.strategy["data_parallel"] == 2
+    assert launch.framework.selective_recompute == "layernorm moe_act"
+
+
+def test_a_wrong_argument_of_a_recipe_is_named_with_its_line() -> None:
+    with pytest.raises(FormatError, match=r"recipe.yaml:6: micro-batch-size '0': should be"):
+        parse_launch(RECIPE.replace("micro_batch_size: 1", "micro_batch_size: 0"), "recipe.yaml")
+
+
 @pytest.mark.parametrize(
     ("flags", "size"),
     [

@@ -6,7 +6,7 @@ import pytest
 
 from perfmodel.base.errors import FormatError
 from perfmodel.launch.software import parse_launch, read_launch
-from tests.data import launch_sample
+from tests.data import launch_sample, table_of
 
 SECOND = """\
 torchrun pretrain.py trainer.num_nodes=2 trainer.devices=8 data.global_batch_size=128 \\
@@ -101,21 +101,7 @@ def test_a_script_of_mlperf() -> None:
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
-    [
-        ("precision: bf16", "precision: 64", "x.yaml:7: trainer.precision '64': should be one of"),
-        ("model_parallel_size: 2", "model_parallel_size: 3", "32 devices: should be a multiple of"),
-        (
-            "global_batch_size: 512",
-            "global_batch_size: 100",
-            "x.yaml:16: model.global_batch_size 100, model.micro",
-        ),
-        ("  optim:", "  normalization: batch\n  optim:", "model.normalization 'batch': should be"),
-        (
-            "  sequence_parallel:",
-            "  sequence_paralel:",
-            "unknown key model.sequence_paralel; should",
-        ),
-    ],
+    table_of(__file__, "bad_input_is_one_line_with_the_key"),
 )
 def test_bad_input_is_one_line_with_the_key(old: str, new: str, message: str) -> None:
     text = launch_sample("nemo.yaml").read_text(encoding="utf-8").replace(old, new)

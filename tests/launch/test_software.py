@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from perfmodel.launch.software import (
     format_launch,
     keys_of,
     launch_of_row,
+    not_held,
     parse_launch,
     prepared,
     read_launch,
@@ -25,7 +27,7 @@ from perfmodel.launch.software import (
     software_of,
     software_title,
 )
-from perfmodel.software.framework import FRAMEWORKS
+from perfmodel.software.framework import FRAMEWORKS, load_framework
 from perfmodel.store.results import as_table, best
 from tests.launch.launches import one_launch
 
@@ -132,3 +134,33 @@ def test_results_that_do_not_say_what_was_swept_are_refused(swept):
 )
 def test_nodes_are_those_of_the_profile_where_they_are_filled(devices, each, filled):
     assert filled_nodes(devices, each) == filled
+
+
+@pytest.mark.parametrize(
+    ("program", "framework"),
+    [
+        (it, name)
+        for name in FRAMEWORKS
+        if (it := software_of(name)) in ("megatron-bridge", "primus")
+    ],
+)
+def test_the_release_comes_back(program: str, framework: str) -> None:
+    launch = one_launch("llama-3.1-8b", framework, devices=8, **AXES)
+    _, read = parse_launch(format_launch(program, launch), "file", typed={"devices": 8})
+    assert read.framework.name.partition("[")[0] == framework
+
+
+def test_what_a_file_cannot_hold_is_remarked() -> None:
+    launch = one_launch("llama-3.1-8b", "torchtitan", devices=8, zero_stage=3, **AXES)
+    ready, _ = prepared("torchtitan", launch)
+    assert not_held("torchtitan", ready) == []
+    changed = replace(ready, framework=load_framework("torchtitan", bucket_bytes=1e6))
+    (remark,) = not_held("torchtitan", changed)
+    assert remark.startswith("the file does not say software.bucket_bytes=1e+06")
+
+
+def test_a_model_without_a_flavor_is_read_from_the_comment() -> None:
+    launch = one_launch("qwen2.5-7b", "torchtitan", devices=8, zero_stage=3, **AXES)
+    _, read = parse_launch(format_launch("torchtitan", launch), "file")
+    assert read.model is not None
+    assert read.model.name == "qwen2.5-7b"

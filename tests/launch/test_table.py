@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import tomllib
+
 import pytest
 
 from perfmodel.base.errors import FormatError
 from perfmodel.base.files import Entry
 from perfmodel.launch.settings import Settings, Words
-from perfmodel.launch.table import Choice, Spelling, holds, load_program
+from perfmodel.launch.table import FOLDER, Choice, Spelling, holds, load_program
 from tests.launch.launches import one_launch
 
 FORMAT = Choice(
@@ -77,3 +80,55 @@ def test_a_program_takes_over_parts_of_another() -> None:
     assert [item.fields for item in own.limits[:2]] == [item.fields for item in parent.limits[:2]]
     assert "zb_v" in own.limits[0].offers
     assert set(parent.watched) < set(own.watched)
+
+
+FLEX = Choice(
+    "expert_dispatch",
+    (
+        Spelling("all_to_all", {"type": "alltoall"}),
+        Spelling("deepep", {"type": "flex"}, {"deepep": True}),
+        Spelling("hybrid_ep", {"type": "flex"}, {"backend": "hybridep"}),
+        Spelling("deepep", {"type": "flex"}, {"backend": "deepep"}),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("beside", "value"),
+    [
+        ({"backend": "hybridep"}, "hybrid_ep"),
+        ({"backend": "deepep"}, "deepep"),
+        ({"deepep": Words()}, "deepep"),
+        ({}, "deepep"),
+    ],
+)
+def test_spellings_of_equal_keys_are_told_apart_by_what_stands_beside(beside, value) -> None:
+    assert FLEX.find(settings(type="flex", **beside)).value == value
+
+
+def test_what_stands_beside_has_to_be_of_one_of_them() -> None:
+    with pytest.raises(FormatError, match="file:7: backend 'ucx': should be one of hybridep, deep"):
+        FLEX.find(settings(type="flex", backend="ucx"))
+    assert FLEX.find(settings(type="alltoall", backend="ucx")).value == "all_to_all"
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.toml")))
+def test_values_of_equal_keys_can_be_told_apart(name: str) -> None:
+    document = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+    for item in document.get("software", ()):
+        spellings = [Spelling(**words) for words in item.get("spellings", ())]
+        for one, other in itertools.combinations(spellings, 2):
+            keys = [item.get("defaults", {}) | dict(it.keys) for it in (one, other)]
+            if keys[0] == keys[1] and one.value != other.value:
+                assert one.also != other.also, (name, item["field"], one.value, other.value)
+
+
+def test_typed_fields_stand_in_place_of_the_keys_of_a_file() -> None:
+    program = load_program("megatron")
+    stated = {"micro-batch-size": 3, "global-batch-size": 64, "seq-length": 8, "bf16": True}
+    file = settings(**stated, **{"use-distributed-optimizer": True, "cp-comm-type": "nonsense"})
+    file.typed = {"micro_batch_size": 2, "zero_stage": 0, "context_parallel_kind": "ring"}
+    strategy, _ = program.read(file)
+    assert strategy["micro_batch_size"] == 2
+    assert strategy["zero_stage"] == 0
+    assert strategy["context_parallel_kind"] == "ring"

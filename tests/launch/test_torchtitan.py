@@ -193,19 +193,8 @@ def test_a_model_without_a_flavor_is_said() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[training\n", "no valid TOML"),
-        ("[training]\nseq_len = 'x'", "job.toml:2: training.seq_len 'x': should be a whole number"),
-        ("[training]\nseq_len = 1\n[model]\nconverters = ['int4']", "job.toml:4: model.converters"),
-        ("[training]\n[activation_checkpoint]\nmode = 'some'", "job.toml:3: activation_checkpoint"),
-        ("[parallelism]\nfsdp_reshard_after_forward = 'x'", "one of always, never, default"),
-        ("[parallelism]\ndata_parallel_replicate_degree = 2", "data_parallel_shard_degree is need"),
+        *table_of(__file__, "wrong_values_are_one_line_with_the_key"),
         ("[training]\nx = " + "[" * 900 + "]" * 900, "no valid TOML"),
-        (
-            "[model]\nname='llama3'\nflavor='8B'\n[parallelism]\npipeline_parallel_degree = 2\n"
-            "pipeline_parallel_schedule = 'Interleaved1F1B'\n"
-            "pipeline_parallel_layers_per_stage = 7\n",
-            "job.toml:7: parallelism.pipeline_parallel_layers_per_stage '7': should be such that",
-        ),
     ],
 )
 def test_wrong_values_are_one_line_with_the_key(text: str, message: str) -> None:

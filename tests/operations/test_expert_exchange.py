@@ -15,9 +15,12 @@ from perfmodel.operations.expert_exchange import dispatch_copies
 from perfmodel.operations.operation_list import OperationList
 from perfmodel.operations.operations import (
     LAYER_KEY_FIELDS,
+    Attention,
     Communication,
+    Gemm,
     LayerKeys,
     Machine,
+    Stream,
     TokenExchange,
     machine_of,
 )
@@ -265,3 +268,22 @@ def test_two_phases_send_fewer_messages_and_wait_for_each_other():
         }
         assert min(("direct", "hierarchical"), key=lambda way: times[way]) == best
         assert times["rail_aligned"] <= 1.01 * times[best]
+
+
+def test_matrix_kernels_leave_units_of_exchanges_free_throughout(small):
+    """arXiv:2412.19437, section 3.2.2: 20 of 132 units; streams are bound by memory."""
+    hardware, keys = load_hardware("dgx-h100"), keys_of(expert_parallel=8)
+
+    def times(reserves):
+        framework = load_framework("megatron-deepep", reserves_exchange_units=reserves)
+        part = model_parts(small)[0]
+        listed = part_operations(small, part, keys, framework, machine_of(hardware))
+        priced = price_operations(hardware, listed, keys, framework)
+        return [(type(it.operation), float(it.time[0])) for it in priced]
+
+    kinds = set()
+    for (kind, plain), (_, slow) in zip(times(False), times(True), strict=True):
+        matrix = kind in (Gemm, Attention)
+        assert slow == pytest.approx(plain * (132 / 112 if matrix else 1.0)), kind
+        kinds.add(kind)
+    assert {Gemm, Attention, Stream, TokenExchange} <= kinds

@@ -40,6 +40,7 @@ from perfmodel.workloads.simulation.hardware_costs import HardwareCosts
 from perfmodel.workloads.simulation.run import simulate
 from perfmodel.workloads.trace import COLLECTIVE, COMPUTE, RECEIVE, SEND
 from tests.amount import cases
+from tests.data import table_of
 
 named_traces = functools.partial(projected_traces, numbered_groups=False)
 
@@ -60,42 +61,7 @@ MODELS = {
                           qk_nope_head_dim=64, qk_rope_head_dim=32, value_head_dim=64,
                           mtp_modules=1, **SIZE),
 }  # fmt: skip
-CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "one device": ("llama", "megatron", {}),
-    "plain tensor": ("gpt", "megatron-2021", {"tensor_parallel": 4, "sequence_parallel": False}),
-    "scattered sends": ("gpt", "megatron-2021", {"tensor_parallel": 2, "pipeline_parallel": 2,
-                                                 "sequence_parallel": False}),
-    "user buffers": ("llama", "megatron-tuned", {"tensor_parallel": 4, "recompute": "full"}),
-    "ring": ("llama", "megatron", {"context_parallel": 4, "data_parallel": 2}),
-    "exchange": ("llama", "fsdp",
-                 {"context_parallel": 2, "context_parallel_kind": "all_to_all", "zero_stage": 3}),
-    "gather": ("gpt", "megatron",
-               {"context_parallel": 2, "context_parallel_kind": "all_gather", "tensor_parallel": 2,
-                "recompute": "selective"}),
-    "tied over stages": ("gpt", "megatron", {"pipeline_parallel": 4, "data_parallel": 2}),
-    "gpipe": ("llama", "megatron",
-              {"pipeline_parallel": 2, "pipeline_schedule": "gpipe", "tensor_parallel": 2}),
-    "interleaved": ("gpt", "megatron",
-                    {"pipeline_parallel": 2, "virtual_pipeline": 2, "data_parallel": 2}),
-    "zero 0": ("gpt", "megatron", {"data_parallel": 4, "zero_stage": 0, "precision": "fp16"}),
-    "zero 2": ("llama", "torchtitan", {"data_parallel": 4, "zero_stage": 2}),
-    "zero 3": ("mixtral", "torchtitan",
-               {"data_parallel": 4, "zero_stage": 3, "expert_parallel": 2, "micro_batch_size": 2}),
-    "shards": ("llama", "fsdp", {"data_parallel": 8, "zero_stage": 3, "shard_group": 4}),
-    "experts": ("mixtral", "megatron-deepep",
-                {"data_parallel": 8, "expert_parallel": 4, "tensor_parallel": 2}),
-    "experts in pieces": ("mixtral", "maxtext",
-                          {"data_parallel": 4, "tensor_parallel": 2, "expert_parallel": 2,
-                           "expert_tensor_parallel": 2, "precision": "fp8"}),
-    "latent": ("deepseek", "megatron",
-               {"data_parallel": 4, "expert_parallel": 4, "pipeline_parallel": 2,
-                "tensor_parallel": 2, "recompute": "full"}),
-    "idle stage": ("deepseek", "megatron", {"pipeline_parallel": 6, "data_parallel": 2}),
-    "everything": ("deepseek", "megatron",
-                   {"tensor_parallel": 2, "context_parallel": 2, "pipeline_parallel": 2,
-                    "data_parallel": 2, "expert_parallel": 2, "zero_stage": 1,
-                    "mapping": "tensor-pipeline-context-data"}),
-}  # fmt: skip
+CASES: dict[str, tuple[str, str, dict[str, Any]]] = table_of(__file__, "cases")
 WORDS = {
     "all_reduce": "ALLREDUCE",
     "all_gather": "ALLGATHER",

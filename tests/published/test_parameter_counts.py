@@ -26,21 +26,7 @@ PUBLISHED = {
 ROUNDED = table_of(__file__, "rounded")
 
 # Active parameters: figure, tolerance [billions], whether the input table counts.
-ACTIVE = {
-    "mixtral-8x7b": (12.9, 0.05, True),  # arXiv:2401.04088, section 1: 13B; announcement: 12.9B
-    "mixtral-8x22b": (39, 0.5, True),  # announcement of Mixtral 8x22B: 39B of 141B
-    "qwen3-30b-a3b": (3.3, 0.06, True),  # model card of Qwen/Qwen3-30B-A3B: 3.3B (cut)
-    "qwen3-235b-a22b": (22, 0.5, True),  # model card of Qwen/Qwen3-235B-A22B: 22B
-    "deepseek-v2": (21, 0.5, False),  # arXiv:2405.04434, abstract: 21B
-    "deepseek-v2-lite": (2.4, 0.06, False),  # model card of deepseek-ai/DeepSeek-V2-Lite (cut)
-    "deepseek-v3": (37, 0.5, False),  # arXiv:2412.19437, abstract: 37B
-    "kimi-k2": (32, 0.5, False),  # model card of moonshotai/Kimi-K2-Base: 32B
-    "gpt-oss-20b": (3.61, 0.005, False),  # arXiv:2508.10925, table 1: active 3.61B
-    "gpt-oss-120b": (5.13, 0.005, False),  # arXiv:2508.10925, table 1: active 5.13B
-    "minimax-m2": (10, 0.5, False),  # model card of MiniMaxAI/MiniMax-M2: 10B
-    "jamba-1.5-large": (94, 0.5, True),  # arXiv:2408.12570, abstract: 94B
-    "mimo-v2-flash": (15, 0.5, True),  # model card of XiaomiMiMo/MiMo-V2-Flash: 15B
-}
+ACTIVE = table_of(__file__, "active")
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

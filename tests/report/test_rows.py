@@ -156,3 +156,12 @@ def test_layers_of_a_simulation_are_rows_by_pass():
     assert found.kind.name == "layers"
     assert found.figures["busy_time"].values.tolist() == [1.5, 2.0] * 3
     assert found.choices["layer_name"].labels == ["first", "second"]
+
+
+def test_what_is_tight_in_memory_is_a_verdict_of_its_own(table, swept):
+    found = population_of(table)
+    fits = found.choices["fits"]
+    assert fits.labels == ["no", "tight", "yes"]
+    tight = swept["tight"].values.reshape(-1)[found.flat]
+    np.testing.assert_array_equal(fits.codes == 1, tight)
+    assert found.fitting().size == int(swept["fits"].values.reshape(-1)[found.flat].sum())

@@ -11,24 +11,12 @@ from perfmodel.kernels.serving.tables import STATES
 from perfmodel.serving.enumerate import deployments_from_rows, load_grid, serving_grid
 from perfmodel.serving.grid import KERNEL_STATES, STATUS_NAMES, STATUS_REASONS, joined
 from perfmodel.software.engine import load_engine
+from tests.data import table_of
 
 
 @pytest.mark.parametrize(
     ("model", "row", "name"),
-    [
-        ("llama-3.1-8b", {"tensor_parallel": 64}, "heads_not_divisible"),
-        ("gpt-oss-120b", {"tensor_parallel": 1, "attention_data_parallel": 7}, "width_not"),
-        ("llama-3.1-8b", {"pipeline_parallel": 33}, "too_few_layers"),
-        ("mixtral-8x7b", {"attention_data_parallel": 16, "expert_parallel": 16}, "too_few_experts"),
-        ("deepseek-r1", {"expert_parallel": 2}, "expert_group_mismatch"),
-        ("llama-3.1-8b", {"draft_length": 1, "acceptance": 1.0}, "no_draft_modules"),
-        (
-            "llama-3.1-8b",
-            {"prefill_workers": 1, "prefill_tensor_parallel": 3},
-            "heads_not_divisible",
-        ),
-        ("deepseek-r1", {"draft_length": 1, "acceptance": 1.0}, "valid"),
-    ],
+    table_of(__file__, "the_first_broken_rule_is_the_status"),
 )
 def test_the_first_broken_rule_is_the_status(model, row, name):
     grid = deployments_from_rows(model, [row])

@@ -48,20 +48,7 @@ def test_a_v_has_two_chunks_unless_said():
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
-    [
-        (("1f1bb", 4, 8), "no schedule '1f1bb'; did you mean 1f1b"),
-        (("1f1b", 0, 8), "1f1b: at least one rank, not 0"),
-        (("1f1b", 4, 0), "1f1b: at least one micro-batch, not 0"),
-        (("1f1b", 4, 8, 2), "1f1b: a rank has 1 chunk, not 2"),
-        (("zb_v", 4, 8, 3), "zb_v: a rank has 2 chunks, not 3"),
-        (("hanayo", 4, 8, 3), "hanayo: a rank has 2 chunks per wave, not 3"),
-        (("dualpipe", 3, 8), "dualpipe: an even number of ranks and of micro-batches, not 3 and 8"),
-        (("dualpipe", 4, 6), "dualpipe: at least 2 micro-batches per rank, 8, not 6"),
-        (("dualpipe_v", 4, 7), "dualpipe_v: at least 2 micro-batches per rank, 8, not 7"),
-        (("interleaved", 4, 13, 2), "13 micro-batches make no 3 equal groups on 4 ranks"),
-        (("interleaved", 4, 8, 2, 0), "group size 0: at least one micro-batch"),
-        (("interleaved", 4, 8, 2, 3), "the schedule deadlocks: stage "),
-    ],
+    table_of(__file__, "what_cannot_be_is_refused_in_one_line"),
 )
 def test_what_cannot_be_is_refused_in_one_line(arguments, text):
     with pytest.raises(StrategyError) as caught:

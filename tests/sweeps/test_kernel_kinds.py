@@ -9,6 +9,7 @@ import pytest
 from perfmodel.base.errors import DataError
 from perfmodel.hwprofiles import Hardware
 from perfmodel.sweeps.grids import KERNELS, kernel_grid
+from tests.data import table_of
 
 # Smallest grids that are complete, for both ways to evaluate products and streams.
 COMPLETE: list[tuple[str, dict[str, list[Any]]]] = [
@@ -45,20 +46,7 @@ def test_axes_that_have_a_default_may_be_missing(
 
 @pytest.mark.parametrize(
     ("name", "axes", "message"),
-    [
-        ("gem", {}, "unknown kernel 'gem'; did you mean gemm?"),
-        ("gemm", {"m": [1], "n": [1]}, "a grid of gemm needs values of 'k'"),
-        ("gemm", {"m": [], "n": [1], "k": [1]}, "a grid of gemm needs values of 'm'"),
-        ("gemm", {"rows": [1]}, "a grid of gemm has no axis 'rows'"),
-        ("gemm", {"m": [1], "n": [1], "k": [1], "precision": ["fb16"]}, "unknown precision 'fb16'"),
-        ("gemm", {"m": [1], "n": [1], "k": [1], "groups": [0, 4]}, "--groups of 1 and more"),
-        ("attention", {"heads": [1], "phase": ["sideways"]}, "unknown phase 'sideways'; known:"),
-        ("attention", {"heads": [1]}, "neither q_len nor kv_len is given"),
-        ("scan", {"heads": [4], "kind": ["mamba3"]}, "unknown kind 'mamba3'; did you mean"),
-        ("scan", {"heads": [4], "key_heads": [3]}, "4 is not a multiple of key_heads"),
-        ("stream", {}, "name either an OPERATION, or --bytes-read and --bytes-written"),
-        ("stream", {"operation": ["copy"], "dtype": ["fp8"]}, "unknown dtype 'fp8'"),
-    ],
+    table_of(__file__, "wrong_grids_are_refused"),
 )
 def test_wrong_grids_are_refused(
     h100: Hardware, name: str, axes: dict[str, list[Any]], message: str

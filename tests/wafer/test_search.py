@@ -24,6 +24,7 @@ from perfmodel.wafer.search import (
     search_request,
     sides,
 )
+from tests.data import table_of
 
 
 def test_every_algorithm_has_its_routes() -> None:
@@ -145,19 +146,8 @@ def test_routes_rule_out_copies_along_long_rows() -> None:
 @pytest.mark.parametrize(
     ("asked", "named"),
     [
-        ({"phase": "train"}, "phase: unknown 'train'"),
-        ({"shape": "round"}, "shape: unknown 'round'"),
-        ({"grid": []}, "grid: the list of sides is empty"),
-        ({"grid": [0]}, "grid: sides of 1 to 757"),
-        ({"grid": [758]}, "grid: sides of 1 to 757"),
-        ({"collective": ("tree",)}, "collective: a search takes no 'tree'"),
-        ({"product": ("distance_blind",)}, "product: a search takes no 'distance_blind'"),
-        ({"cache_layout": ("column",)}, "cache_layout: a search takes no 'column'"),
-        ({"most_regions": 0}, "regions: a whole number above 0, not 0"),
-        ({"context": 0}, "context"),
+        *table_of(__file__, "what_is_refused"),
         ({"context": 10**9}, "context"),
-        ({"hardware": "n150"}, "hardware: tenstorrent|hardware: n150"),
-        ({"grid": [20]}, "grid: none of .* fits the memory of wse-2"),
     ],
 )
 def test_what_is_refused(asked: dict, named: str) -> None:

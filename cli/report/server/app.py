@@ -2,7 +2,8 @@
 
 Any page that a browser shows can send requests to this machine. So nothing is answered that names
 another host (a name of an attacker's that leads here, DNS rebinding), or that comes from another
-origin; there are no CORS headers.
+origin; there are no CORS headers. Other users of the machine reach the port as well: what is
+answered has the token of the printed link, in its address or its header `TOKEN_HEADER`.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import asyncio
 import contextlib
 import html
 import json
+import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from importlib import resources
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -35,7 +37,11 @@ from perfmodel.report.page_text import page_html
 
 NAMES = ("127.0.0.1", "localhost")
 """Hosts that a request may name."""
+TOKEN = "token"
+"""Parameter of an address that holds the token."""
+TOKEN_HEADER = "x-perfmodel-token"
 LARGEST_BODY = 65_536
+NO_TOKEN = "a token is missing or another's; open the link that 'perfmodel ui' printed last"
 DRAWN = 2
 """Best strategies, and best machines, whose pipelines are drawn once nobody moves a control."""
 POLICY = (
@@ -53,16 +59,20 @@ HEADERS = {
 
 
 class OwnBrowserOnly:
-    """Refuses requests that name another host, or that another page sent."""
+    """Refuses requests that name another host, that another page sent, or without the token."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, token: str) -> None:
         self.app = app
+        self.token = token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or refuse."""
         if scope["type"] == "http":
             request = Request(scope)
             refused = refusal(request.method, scope["path"], request.headers)
+            given = request.headers.get(TOKEN_HEADER) or request.query_params.get(TOKEN, "")
+            if not secrets.compare_digest(given.encode("utf-8", "replace"), self.token):
+                refused = refused or NO_TOKEN
             if refused:
                 await PlainTextResponse(f"{refused}\n", 403)(scope, receive, send)
                 return
@@ -93,13 +103,15 @@ def refusal(method: str, path: str, headers: Mapping[str, str]) -> str:
     return ""
 
 
-def make_app(offer: Offer | None = None, *, warm: bool = True) -> Starlette:
+def make_app(offer: Offer | None = None, *, token: str, warm: bool = True) -> Starlette:
     """Return the application.
 
     Parameters
     ----------
     offer : Offer, optional
         Models and hardware beside the presets.
+    token : str
+        What every request must know.
     warm : bool
         Whether kernels are loaded, or compiled, as soon as it starts.
     """
@@ -150,10 +162,11 @@ def make_app(offer: Offer | None = None, *, warm: bool = True) -> Starlette:
         exception_handlers={
             Superseded: _superseded,
             PerfModelError: _wrong,
+            ClientDisconnect: _nothing,
             Exception: _failed,
         },
     )
-    app.add_middleware(OwnBrowserOnly)
+    app.add_middleware(OwnBrowserOnly, token=token)
     app.add_middleware(_Headers)
     return app
 
@@ -234,7 +247,7 @@ def _file(
     raise ControlError("", f"there is no file '{html.escape(wanted[:40])}'")
 
 
-async def _nothing(request: Request) -> Response:
+async def _nothing(request: Request, error: Exception | None = None) -> Response:
     return Response(status_code=204)
 
 

@@ -173,6 +173,10 @@
 
   // ---------------------------------------------------------------- what the address holds
 
+  // Other users of the machine reach the port as well: requests carry the token of the printed link.
+  const token = new URLSearchParams(location.search).get("token") || "";
+  const request = (path, how = {}) => fetch(path, { ...how, headers: { ...how.headers, "x-perfmodel-token": token } });
+
   function readAddress() {
     for (const [name, text] of new URLSearchParams(location.search)) {
       const usual = about.defaults[name];
@@ -190,8 +194,9 @@
       if (field?.kind && field.kind !== wanted.kind) continue;
       if (wanted[name] !== null && JSON.stringify(wanted[name]) !== JSON.stringify(usual)) said.set(name, String(wanted[name]));
     }
+    said.set("token", token);
     const text = said.toString().replaceAll("%2C", ",");
-    history.replaceState(null, "", `${location.pathname}${text && `?${text}`}${location.hash}`);
+    history.replaceState(null, "", `${location.pathname}?${text}${location.hash}`);
   }
 
   // ---------------------------------------------------------------- asking
@@ -222,7 +227,7 @@
     asking.next = false;
     const tick = setInterval(poll, 400);
     try {
-      const reply = await fetch("api/results", {
+      const reply = await request("api/results", {
         method: "POST",
         headers: { "content-type": "application/json" },
         body: JSON.stringify({ page: me, question: wanted, pictures }),
@@ -268,7 +273,7 @@
     const { now } = asking;
     if (!now || performance.now() - now.since < 500 || now.pictures) return;
     try {
-      const { doing, seconds } = await (await fetch("api/status")).json();
+      const { doing, seconds } = await (await request("api/status")).json();
       const why = doing === "projecting" && seconds > 4 ? " (kernels of a new kind are compiled once)" : "";
       if (asking.now === now && doing) tell(`${doing}… ${seconds.toFixed(0)} s${why}`, true);
     } catch {
@@ -312,7 +317,7 @@
     open().forEach((it) => (it.open = false));
     tell("writing…", true);
     try {
-      const reply = await fetch(`download/${what}?${query}`);
+      const reply = await request(`download/${what}?${query}`);
       if (!reply.ok) {
         wrong(await reply.json());
         return;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 import threading
 import webbrowser
@@ -37,15 +38,16 @@ def run_page(
     try:
         import uvicorn
 
-        from perfmodel.cli.report.server.app import make_app
+        from perfmodel.cli.report.server.app import TOKEN, make_app
     except ImportError:
         raise DataError(
             "the page needs starlette and uvicorn: pip install 'perfmodel[ui]'"
         ) from None
     listening = bound(port)
-    link = f"http://{HOST}:{listening.getsockname()[1]}/"
+    token = secrets.token_urlsafe(16)
+    link = f"http://{HOST}:{listening.getsockname()[1]}/?{TOKEN}={token}"
     config = uvicorn.Config(
-        make_app(offer),
+        make_app(offer, token=token),
         log_level="warning",
         access_log=False,
         lifespan="on",

@@ -85,7 +85,7 @@ def project_batches(grid: DeploymentGrid, loads: LoadGrid, hardware: Hardware) -
     values[ROWS.tokens_per_second_per_device] = tokens / whole / grid.devices[:, None]
     values[ROWS.queue_time] = 0.0
     status = np.repeat(grid.status[:, None].astype(np.int8), len(loads), axis=1)
-    return Points(values, status, memory, None)
+    return Points(values, status, np.zeros_like(status), memory, None)
 
 
 METRICS = {

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from perfmodel.base.cells import read as read_cells
 from perfmodel.base.columns import natural_order
 from perfmodel.base.errors import DataError, FormatError, did_you_mean
 from perfmodel.base.expression import evaluate_mask
@@ -246,7 +247,7 @@ def read_compared(path: str | Path) -> ComparedFile:
         raise DataError(f"'{source}' does not exist; 'perfmodel compare … -o FILE.csv' writes one")
     try:
         text = read_text(source, "what 'perfmodel compare -o' writes", LARGEST)
-        header, *lines = list(csv.reader(io.StringIO(text))) or [[]]
+        header, *lines = list(map(read_cells, csv.reader(io.StringIO(text)))) or [[]]
     except (FormatError, csv.Error) as error:
         raise DataError(f"'{source}' is no table of compared runs: {error}") from None
     missing = [name for name in NEEDED if name not in header]

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.base import cells
 from perfmodel.base.errors import DataError, one_line
 from perfmodel.base.figures import (
     DPI,
@@ -122,9 +123,10 @@ class Plot:
             atomic_path(path) as temporary,
             temporary.open("w", encoding="utf-8", newline="") as file,
         ):
-            writer = csv.DictWriter(file, dict.fromkeys(name for row in rows for name in row))
-            writer.writeheader()
-            writer.writerows(rows)
+            names = dict.fromkeys(name for row in rows for name in row)
+            writer = csv.writer(file)
+            writer.writerow(cells.written(names))
+            writer.writerows(cells.written(row.get(name, "") for name in names) for row in rows)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the numbers behind the figure, in SI units: a row per point, bar or cell."""

@@ -226,6 +226,35 @@ class StepTimeline:
         return write_timeline(self.tracks(), path, about)
 
 
+def check_passes(grid: StrategyGrid, stages: int | None = None, most: int = MOST_EVENTS) -> None:
+    """Refuse more passes than a viewer opens, before anything is made of them.
+
+    Parameters
+    ----------
+    grid : StrategyGrid
+        Exactly one strategy.
+    stages : int, optional
+        How many are told of; all unless given.
+    most : int
+
+    Raises
+    ------
+    DataError
+    """
+    one = {name: int(grid[name][0]) for name in ("micro_batch_size", "data_parallel")}
+    batches = int(grid["global_batch_size"][0]) // (one["micro_batch_size"] * one["data_parallel"])
+    _check_events(2 * batches * (stages or int(grid["pipeline_parallel"][0])), most)
+
+
+def _check_events(events: int, most: int) -> None:
+    """Refuse more events than a viewer opens."""
+    if events > most:
+        raise DataError(
+            f"a timeline of about {events:,} events, more than {most:,}: fewer stages have fewer "
+            "(--stages first,last)"
+        )
+
+
 def step_timeline(
     model: ModelSpec | str,
     grid: StrategyGrid,
@@ -274,6 +303,7 @@ def step_timeline(
     count = int(grid["pipeline_parallel"][0])
     numbers = range(count) if stages is None else [_stage(stage, count) for stage in stages]
     chosen = sorted(set(numbers))
+    check_passes(grid, len(chosen), most)
     software = load_framework(framework)
     closed = closed_step(model, grid, hardware, software)
     for told in DEPTHS[DEPTHS.index(depth) :: -1]:
@@ -281,11 +311,7 @@ def step_timeline(
         events = _expected_events(closed, passes, chosen)
         if events <= most:
             break
-    else:
-        raise DataError(
-            f"a timeline of about {events:,} events, more than {most:,}: fewer stages have fewer "
-            "(--stages first,last)"
-        )
+    _check_events(events, most)
     schedule = schedule_of(closed, passes)
     found = _Found(closed, passes, schedule, Memory(closed, schedule))
     return StepTimeline(

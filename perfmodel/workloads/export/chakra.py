@@ -13,13 +13,37 @@ import numpy as np
 
 from perfmodel.base.columns import Integers
 from perfmodel.base.errors import StrategyError, did_you_mean
+from perfmodel.base.memory import check_memory
 from perfmodel.training.step.groups import RankGroups, rank_groups
 from perfmodel.training.step.types import ProjectedWorkload
 from perfmodel.workloads.export.program import FIRST_STAGE, NEXT_IN_RING, PREVIOUS_IN_RING
 from perfmodel.workloads.export.stage import stage_nodes
+from perfmodel.workloads.formats.chakra.files import NODE_BYTES, check_size
 from perfmodel.workloads.trace import ABSENT, SEND, OtherPeers, RankTraces, Trace, TraceSet
 
 GRANULARITIES = ("operation", "layer")
+
+
+EACH_LAYER = {"operation": 35, "layer": 18}
+"""Nodes of a micro-batch, both passes, by granularity, about."""
+
+
+def check_traces(workload: ProjectedWorkload, granularity: str) -> None:
+    """Refuse, before it is begun, what takes longer or more disk than somebody may have meant.
+
+    Raises
+    ------
+    DataError
+        As of `perfmodel.base.memory.check_amount` and `check_memory`.
+    """
+    strategy, devices = workload.strategy, workload.devices
+    batches = strategy["global_batch_size"] / strategy["micro_batch_size"]
+    batches /= strategy["data_parallel"]
+    layers = workload.model.num_layers / strategy["pipeline_parallel"]
+    nodes = batches * layers * EACH_LAYER.get(granularity, EACH_LAYER["operation"])
+    check_size(devices, nodes * devices)
+    held = NODE_BYTES * nodes * strategy["pipeline_parallel"]
+    check_memory(f"traces of {devices:,} ranks", held, "ask for fewer sequences")
 
 
 def projected_traces(

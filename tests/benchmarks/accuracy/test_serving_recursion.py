@@ -32,7 +32,7 @@ def test_the_summary_tells_the_worst_load(held: Any) -> None:
         (point, dict.fromkeys(held.VARIABLES, error))
         for point, error in zip(points, (0.01, -0.5, 0.03), strict=True)
     ]
-    told = held.summary({"closed, recursion": rows}, worst=1)["closed, recursion"]
+    told = held.summary({"open, replay": rows}, worst=1)["open, replay"]
     one = told["time_to_first_token_mean"]
     assert one["median"] == pytest.approx(0.03)
     assert one["worst"] == pytest.approx(0.5)

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.data import table_of
+
 DATA = resources.files("perfmodel.model") / "families" / "defaults.json"
 
 
@@ -39,21 +41,7 @@ def test_what_a_class_fills_in_is_read_from_its_source(defaults: Any) -> None:
 
 @pytest.mark.parametrize(
     ("key", "value", "shapes"),
-    [
-        ("hidden_size", 64, True),
-        ("qk_rope_head_dim", 64, True),
-        ("time_step_rank", "auto", True),
-        ("layer_types", ["full_attention"], True),
-        ("mlp_ratio", 4.0, True),
-        ("rope_theta", 1e4, False),
-        ("eos_token_id", 2, False),
-        ("rms_norm_eps", 1e-5, False),
-        ("routed_scaling_factor", 2.5, False),
-        ("attention_dropout", 0.0, False),
-        ("time_step_limit", [0.0, 1.0], False),
-        ("rope_parameters", {"rope_type": "default"}, False),
-        ("_private", 3, False),
-    ],
+    table_of(__file__, "keys_that_shape_a_model_are_kept"),
 )
 def test_keys_that_shape_a_model_are_kept(
     defaults: Any, key: str, value: Any, shapes: bool

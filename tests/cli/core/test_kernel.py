@@ -11,6 +11,7 @@ import xarray as xr
 
 from perfmodel.sweeps.grids import KERNELS
 from tests.cli.running import assert_one_line, run
+from tests.data import table_of
 
 GEMM = ("kernel", "gemm", "--hardware", "dgx-h100", "--n", "4096", "--k", "4096")
 
@@ -70,20 +71,7 @@ def test_axes_take_lists_and_ranges(text: str, values: list[int]) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [
-        (("--m", "0"), "0 is below 1"),
-        (("--m", "1.5"), "'1.5' should be whole numbers"),
-        (("--m", "4:1:x2"), "should be START:STOP:xFACTOR"),
-        (("--m", "1:8:x1"), "should be START:STOP:xFACTOR"),
-        (("--m", "1:8"), "a range is START:STOP:COUNT"),
-        (("--m", ""), "there is an empty value in the list"),
-        (("--m", "99999999999999999999"), "is above 2**40"),
-        (("--m", "1", "--precision", "fb16"), "'fb16' is not known; did you mean"),
-        (("--m", "1", "--hardware", "dgx-h101"), "unknown hardware 'dgx-h101'"),
-        (("--m", "1", "-o", "/nowhere/x.nc"), "folder '/nowhere' does not exist"),
-        ((), "Missing option '--m'"),
-        (("--m", "1:100000:100000", "--batch", "1:100:100"), "at most 5,000,000"),
-    ],
+    table_of(__file__, "wrong_input_is_one_line_and_code_2"),
 )
 def test_wrong_input_is_one_line_and_code_2(arguments: tuple[str, ...], message: str) -> None:
     result = run(*GEMM, *arguments)

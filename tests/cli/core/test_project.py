@@ -118,3 +118,13 @@ def test_a_large_bubble_is_named_with_what_shrinks_it() -> None:
     assert "--vpp" not in finer.stderr
     assert "bubble" not in run("project", words.replace("128", "2048"), "--vpp", "8").stderr
     assert "bubble" not in run("project", f"{DENSE} --vpp 2", "--quiet").stderr
+
+
+def test_what_is_tight_is_said_and_does_not_fit_safely():
+    problem = "--model llama-3-70b --hardware dgx-h100 --devices 64 --tp 8 --pp 2 --seq-len 8192 "
+    problem += "--micro-batch 1 --global-batch 128 --framework fsdp "
+    found, safe = document("project", problem), document("project", problem + "--safe")
+    assert (found["fits"], found["tight"]) == (True, True)
+    assert (safe["fits"], safe["tight"]) == (False, False)
+    assert found["memory_total"] < found["memory_capacity"] < found["memory_high"]
+    assert ", but tightly: one run in ten needs more than" in run("project", problem).stdout

@@ -175,3 +175,13 @@ def test_compare_names_unknown_columns(runs: Path, arguments: list[str], message
     assert result.exit_code == 2
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_compare_says_how_many_scored_runs_do_not_fit(runs: Path) -> None:
+    """Runs of the table did run: what does not fit is wrong about their memory."""
+    result = run("compare", "training", str(runs), "--json")
+    (line,) = json.loads(result.stdout)["further"]["runs that fit"]
+    assert line["outcome"] == "measured"
+    assert line["runs"] == line["admitted"] + line["refused"] == json.loads(result.stdout)["count"]
+    assert line["tight"] <= line["admitted"]
+    assert "runs that fit" in run("compare", "training", str(runs)).stdout

@@ -9,6 +9,7 @@ import pytest
 from perfmodel.cli.report.plot import OPTIONS, PAGES
 from perfmodel.report.plots.kinds import KINDS
 from tests.cli.running import assert_one_line, document, run
+from tests.data import table_of
 
 pytest.importorskip("matplotlib", reason="matplotlib (the extra 'plot') is not installed")
 
@@ -49,21 +50,7 @@ def test_json_says_what_was_drawn_and_data_are_the_numbers(file, folder):
 
 @pytest.mark.parametrize(
     ("words", "parts"),
-    [
-        (["pareto", "FILE", "--y", "memory_totl"], ["no variable 'memory_totl'", "memory_total"]),
-        (["pareto", "FILE", "--where", "tp >"], ["filter 'tp >'"]),
-        (["pareto", "FILE", "-o", "figure.gif"], [".svg", ".html"]),
-        (["pareto", "FILE", "-o", "missing/figure.svg"], ["does not exist"]),
-        (["pareto", "FILE", "--data", "missing/a.csv"], ["does not exist"]),
-        (["pareto", "FILE", "--width", "wide"], ["'wide' is not column, page"]),
-        (["scaling", "FILE"], ["several numbers of devices"]),
-        (["accuracy", "FILE"], ["no table of compared runs"]),
-        (["sensitivity", "FILE"], ["low_change"]),
-        (["pareto", "missing.nc"], ["does not exist"]),
-        (["heatmap", "empty.nc"], ["not a readable netCDF-4 file"]),
-        (["roofline", "empty.nc"], ["not a readable netCDF-4 file"]),
-        (["accuracy", "empty.nc"], ["no column line"]),
-    ],
+    table_of(__file__, "wrong_input_is_one_line_and_leaves_nothing"),
 )
 def test_wrong_input_is_one_line_and_leaves_nothing(file, folder, words, parts):
     (folder / "empty.nc").touch()

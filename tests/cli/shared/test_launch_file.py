@@ -122,3 +122,36 @@ def test_what_is_no_command_of_one_pool_is_refused(tmp_path: Path, text: str, me
     assert result.exit_code == 2
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+SCRIPT = """\
+torchrun --nproc-per-node 8 pretrain_gpt.py --bf16 --micro-batch-size 3 --global-batch-size 64
+  --seq-length 4096 --tensor-model-parallel-size 2 --use-distributed-optimizer
+"""
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("--devices 32 --micro-batch 1", {"data_parallel": 16, "micro_batch_size": 1}),
+        ("--micro-batch 2 --tp 8 --devices 64", {"data_parallel": 8, "tensor_parallel": 8}),
+        ("--global-batch 24", {"data_parallel": 4, "global_batch_size": 24}),
+        ("--micro-batch 4 --zero 0 --sp true", {"zero_stage": 0, "sequence_parallel": True}),
+    ],
+)
+def test_typed_options_win_before_anything_is_checked(
+    typed: str, expected: dict[str, int], tmp_path: Path
+) -> None:
+    file = tmp_path / "run.sh"
+    file.write_text(SCRIPT.replace("\n  ", " "), encoding="utf-8")
+    words = ("--from", file, "--model", "llama-3.2-1b", *ON, *typed.split())
+    found = document("project", *words)
+    assert {key: found[key] for key in expected} == expected
+
+
+def test_without_them_the_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "run.sh"
+    file.write_text(SCRIPT.replace("\n  ", " "), encoding="utf-8")
+    result = run("project", "--from", file, "--model", "llama-3.1-8b", *ON)
+    assert result.exit_code == 2
+    assert "the batch should be a multiple of 12" in result.stderr

@@ -13,7 +13,7 @@ from perfmodel.wafer.core_columns import read_cores
 from perfmodel.wafer.generator_files import read_node_table
 from tests.cli.running import assert_one_line, changed, document, run
 from tests.cli.workloads.files import workload
-from tests.data import WAFER, needed
+from tests.data import WAFER, needed, table_of
 
 SMALL = shlex.split(
     "nodes --model deepseek-v3 --tp 2 --sp 2 --batch 4 --isl 16 --layers decode10 --compat wse "
@@ -68,21 +68,7 @@ def test_routing_of_a_file() -> None:
 
 @pytest.mark.parametrize(
     ("more", "part"),
-    [
-        (["--ep", "3"], "is 3, not the 4"),
-        (["--nodes", "7"], "'7' is not among the nodes 0 to 3"),
-        (["--nodes", "3-1"], "'3-1' is not among the nodes"),
-        (["--nodes", "x"], "--nodes: all, or numbers"),
-        (["--steps", "10"], "10 is not among steps 0 to 9"),
-        (["--layers", "decode61"], "has no 'decode61'"),
-        (["--node-grid", "3x3"], "3 x 3 nodes are not the 4"),
-        (["--node-grid", "4"], "--node-grid: rows x columns"),
-        (["--routing", "two_level"], "the generator does not draw 'two_level'"),
-        (["--routing", "none.npz"], "none.npz"),
-        (["--pp", "2"], "key 'pp'"),
-        (["--isl", "999999"], "exceed the 163840 positions"),
-        (["--model", "mixtral-8x7b"], "DeepSeek-V3 and Llama 3 only"),
-    ],
+    table_of(__file__, "wrong_questions"),
 )
 def test_wrong_questions(more: list[str], part: str) -> None:
     result = run("workload", *changed(SMALL, *more))
@@ -162,20 +148,7 @@ def test_prompts_have_cores_too(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("more", "parts"),
-    [
-        (["--tp", "3"], ["parallel"]),
-        (["--node-grid", "2"], ["--node-grid", "6x6"]),
-        (["--core-grid", "999x999"], ["'core_grid'"]),
-        (["--layers", "decode32"], ["decode32", "decode31"]),
-        (["--nodes", "2"], ["'nodes'", "0 to 1"]),
-        (["--steps", "10"], ["'steps'", "0 to 9"]),
-        (["--isl", "100000"], ["'isl'", "8192"]),
-        (["--routing", "x.npz"], ["no experts"]),
-        (["--system", "x.json"], ["--system"]),
-        (["--tiling", "x.json"], ["--compat"]),
-        (["--compat", "wse"], ["--model"]),
-        (["--batch", "0"], ["--batch"]),
-    ],
+    table_of(__file__, "what_cannot_be_is_one_line"),
 )
 def test_what_cannot_be_is_one_line(folder: Path, more: list[str], parts: list[str]) -> None:
     assert_one_line(run(*changed(CORES, *more)), *parts)

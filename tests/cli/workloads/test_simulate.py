@@ -16,6 +16,7 @@ from tests.cli.astra_files import NETWORK, ROOFLINE
 from tests.cli.astra_files import SYSTEM as RING_SYSTEM
 from tests.cli.running import assert_one_line, run
 from tests.cli.workloads.files import NATIVE_NETWORK, NATIVE_SYSTEM
+from tests.data import table_of
 
 SYSTEM = RING_SYSTEM | ROOFLINE
 # All-reduce of 1 MiB in that ring (example of perfmodel.workloads.twins.astra.collective) [ns].
@@ -352,69 +353,7 @@ def test_rows_of_one_name_are_added_up_by_layer(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("words", "parts"),
-    [
-        ("none --hardware dgx-h100", ["no workload at 'none'"]),
-        ("network.yml --hardware dgx-h100", ["'network.yml' is no workload that is known"]),
-        ("step", ["--network network.yml --system system.json, or --hardware NAME"]),
-        ("step --network network.yml", ["--system system.json"]),
-        ("step --network none.yml --system system.json", ["none.yml"]),
-        ("step --network network.yml --system none.json", ["none.json"]),
-        ("step --network native.json --system system.txt", ["execution traces need network.yml"]),
-        ("micro.txt --network native.json", ["needs --system beside it"]),
-        ("micro.txt --network none.json --system system.txt", ["none.json"]),
-        ("micro.txt --network native.json --system system.json", ["system.json:1"]),
-        ("aicb.txt", ["--gpu-type A100 runs it as SimAI-Analytical", "--hardware dgx-a100"]),
-        ("aicb.txt --hardware dgx-h100 --streams one", ["--streams is for our own models"]),
-        ("aicb.txt --hardware dgx-h100 --virtual-pipeline 0", ["--virtual-pipeline"]),
-        ("step --hardware dgx-h100 --virtual-pipeline 2", ["--virtual-pipeline is for AICB texts"]),
-        ("aicb.txt --gpu-type B100", ["gpu_type 'B100'"]),
-        ("aicb.txt --gpu-type A100 --nic-type CX9", ["nic_type 'CX9'"]),
-        ("aicb.txt --gpu-type A100 --devices 0", ["--devices"]),
-        ("step --hardware dgx-h10", ["unknown hardware 'dgx-h10'"]),
-        ("step --hardware dgx-h100 --precision fp9", ["'fp9'"]),
-        ("step --hardware dgx-h100 --set device.tdp=nan", ["finite"]),
-        ("step --hardware dgx-h100 --set a.b=1", ["a.b"]),
-        ("step --hardware dgx-h100 --model inexact", ["--model"]),
-        ("step --hardware dgx-h100 --by row", ["--by"]),
-        ("step --hardware dgx-h100 --passes nan", ["--passes"]),
-        ("step --hardware dgx-h100 --npu-frequency nan", ["--npu-frequency", "finite"]),
-        ("step --hardware dgx-h100 --npu-frequency -5", ["--npu-frequency"]),
-        ("step --hardware dgx-h100 --groups none.json", ["none.json"]),
-        ("step --hardware dgx-h100 --format chakr", ["--format"]),
-        ("micro.txt --format flexflow --hardware dgx-h100", ["micro.txt"]),
-        # what a run would not use
-        ("step --hardware dgx-h100 --network network.yml", ["both name a network"]),
-        ("step --hardware dgx-h100 --engine congestion-aware", ["--engine is for runs as ASTRA"]),
-        ("step --hardware dgx-h100 --model exact", ["--model is for runs with --network"]),
-        ("step --hardware dgx-h100 --gpu-type A100", ["--gpu-type is for AICB texts"]),
-        ("step --hardware dgx-h100 --passes 2", ["--passes is for ASTRA-sim texts", "chakra"]),
-        ("step --hardware dgx-h100 --kineto x.json", ["--kineto is for PyTorch host traces"]),
-        ("step --hardware dgx-h100 --npu-frequency 5", ["is for FlexFlow task graphs"]),
-        ("step --hardware dgx-h100 --by layer", ["traces have --by rank"]),
-        ("step {astra} --set device.tdp=1", ["--set is for runs on --hardware"]),
-        ("step {astra} --precision bf16", ["--precision is for runs on --hardware"]),
-        ("step {astra} --streams one", ["--streams is for our own models"]),
-        ("step {astra} --queues-per-dimension 2", ["is for ASTRA-sim texts on the files of"]),
-        ("step {astra} --contention", ["--contention is for execution traces on --hardware"]),
-        ("step {astra} --model physical --contention", ["execution traces on --hardware"]),
-        ("aicb.txt --gpu-type A100 --contention", ["execution traces on --hardware"]),
-        ("aicb.txt --hardware dgx-h100 --contention", ["execution traces on --hardware"]),
-        ("micro.txt {native} --devices 4", ["--devices is for"]),
-        ("micro.txt {native} --by rank", ["text workloads have --by layer"]),
-        ("micro.txt {native} --timeline t.json", ["--timeline is for execution traces"]),
-        ("micro.txt {native} --hardware dgx-h100", ["--hardware is for execution traces"]),
-        ("micro.txt --devices 16 {astra} --groups x.json", ["--groups is for Chakra traces"]),
-        ("aicb.txt --gpu-type A100 --hardware dgx-h100", ["--gpu-type is for AICB texts as SimAI"]),
-        ("aicb.txt --gpu-type A100 --timeline t.json", ["--timeline is for execution traces"]),
-        ("aicb.txt --gpu-type A100 --passes 2", ["--passes is for ASTRA-sim texts"]),
-        ("aicb.txt --gpu-type A100 --by rank", ["AICB texts have --by layer"]),
-        # outputs
-        ("step {astra} -o /nowhere/x.nc", ["folder '/nowhere' does not exist"]),
-        ("step {astra} --timeline /nowhere/x.json", ["folder '/nowhere' does not exist"]),
-        ("step {astra} --timeline .", ["it is a folder"]),
-        ("aicb.txt --gpu-type A100 -o /nowhere/x.nc", ["folder '/nowhere' does not exist"]),
-        ("micro.txt {native} -o /nowhere/x.nc", ["folder '/nowhere' does not exist"]),
-    ],
+    table_of(__file__, "wrong_input_is_one_line_and_writes_nothing"),
 )
 def test_wrong_input_is_one_line_and_writes_nothing(
     words: str, parts: list[str], folder: Path

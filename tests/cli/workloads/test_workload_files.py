@@ -18,6 +18,7 @@ from perfmodel.workloads.formats.astra_text import read_astra_text
 from perfmodel.workloads.formats.chakra.files import read_traces
 from tests.cli.running import assert_one_line, changed, run
 from tests.cli.workloads.files import shown, workload
+from tests.data import table_of
 
 SMALL = (
     "--num_layers=2 --hidden_size=256 --num_attention_heads=4 --seq_length=128 "
@@ -187,35 +188,7 @@ def test_a_step_without_micro_batches_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("words", "parts"),
-    [
-        ("--wrld_size=8", ["unknown AICB option --wrld_size", "world_size"]),
-        ("--tensor=2 --m=2", ["--m could be"]),
-        ("--world_size=nan", ["--world_size=nan: a whole number is needed"]),
-        ("--world_size=-8", ["a whole number from 1 is needed"]),
-        ("--world_size", ["--world_size needs a value"]),
-        ("--world_size=1e3", ["a whole number"]),
-        ("--swiglu=1", ["--swiglu takes no value"]),
-        ("stray", ["'stray' should be an option of AICB"]),
-        ("--frame=Megtron", ["did you mean Megatron"]),
-        ("--frame=collective_test", ["writes no workload"]),
-        ("--world_size=9 --tensor_model_parallel_size=2", ["is no multiple of"]),
-        ("--moe_enable", ["needs --enable_sequence_parallel"]),
-        ("-m workload_generator.SimAI_training", ["unknown AICB generator"]),
-        ("--num_layers=2 --global_batch=100000000", ["at most 1000000 are written"]),
-        ("--aiob_enable", ["--comp_filepath=FILE, or --hardware NAME"]),
-        ("--aiob_enable --comp_filepath none.txt", ["none.txt"]),
-        ("--aiob_enable --comp_filepath none.txt --hardware dgx-h100", ["both give times"]),
-        ("--num_layers=2 --hardware dgx-h100", ["add --aiob_enable"]),
-        ("--aiob_enable --hardware dgx-h10", ["unknown hardware 'dgx-h10'"]),
-        ("--aiob_enable --hardware dgx-h100 --call-latency nan", ["not a finite number"]),
-        ("--aiob_enable --hardware dgx-h100 --call-latency -1", ["--call-latency"]),
-        ("--num_layers=2 --call-latency 0", ["--call-latency goes with --hardware"]),
-        ("--num_layers=2 --num-query-groups 2", ["is for --compat corrected"]),
-        ("--num_layers=2 --compat corrected", ["needs --hardware"]),
-        ("--num_layers=2 --compat wrong", ["--compat"]),
-        ("--num_layers=2 --json", ["unknown AICB option --json"]),
-        ("--config none.toml", ["none.toml"]),
-    ],
+    table_of(__file__, "wrong_words_are_one_line_and_write_nothing"),
 )
 def test_wrong_words_are_one_line_and_write_nothing(
     words: str, parts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -7,13 +7,17 @@ import math
 import numpy as np
 import pytest
 
-from perfmodel.kernels.serving.rank import new_requests
+from perfmodel.kernels.serving.queues import new_histogram
+from perfmodel.kernels.serving.rank import LOGGED, limits_of, new_rank, new_requests
 from perfmodel.kernels.serving.recursion import (
     MODULUS,
     even_length,
     fill_requests,
     no_log,
+    recurse_chosen,
     recurse_points,
+    requests_of,
+    run_clients,
 )
 from perfmodel.kernels.serving.tables import (
     NO_ROOM,
@@ -132,3 +136,31 @@ def test_lengths_fill_their_range_evenly() -> None:
     assert abs(np.corrcoef(requests.inputs, requests.outputs)[0, 1]) < 0.05
     assert abs(np.corrcoef(requests.inputs[1:], requests.inputs[:-1])[0, 1]) < 0.05
     assert even_length(1.0, 0.0, 0.999) == 1.0
+
+
+def test_one_client_more_may_make_fewer_requests() -> None:
+    loads = load(concurrency=999.0, length_spread=0.5, output_length=4.0, input_length=8.0)
+    assert loads.rounds[0] == np.inf
+    assert requests_of(loads, 0, 500)[0] < requests_of(loads, 0, 499)[0]
+    found = row(deployment(ranks=2.0), loads)  # 499 clients on one rank, 500 on the other
+    assert found["status"] == STABLE
+    assert found["request_rate"] * found["request_time_mean"] == pytest.approx(999.0, rel=0.1)
+
+
+def test_what_takes_too_many_passes_is_given_up() -> None:
+    loads = load(concurrency=4.0, **SHORT)
+    requests, rank, gaps = new_requests(40), new_rank(40, 0), new_histogram()
+    fill_requests(requests, 40, loads, 0, 1)
+    limits = limits_of(deployment(), 0)
+    run_clients(TABLES, limits, requests, rank, gaps, 4, 40, 0, 10)
+    assert 10 <= rank.counts[LOGGED] <= 12
+    assert requests.last[39] <= 0.0
+
+
+def test_points_that_are_not_chosen_stay_as_they_are() -> None:
+    loads = load(concurrency=[2.0, 4.0, 0.0], request_rate=[0.0, 0.0, 1.0], **SHORT)
+    out, chosen = np.full((len(ROWS), 1, 3), -1.0), np.array([[False, True, True]])
+    recurse_chosen(TABLES, deployment(), loads, out, *no_log(), chosen, True)
+    assert chosen.tolist() == [[False, True, False]]
+    assert (out[:, 0, [0, 2]] == -1.0).all()
+    assert out[ROWS.status, 0, 1] == STABLE

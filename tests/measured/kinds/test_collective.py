@@ -311,21 +311,7 @@ def test_a_table_may_say_among_how_many_nodes_tokens_choose(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("row", "reason"),
-    [
-        ("H100_SXM,pplx,dispatch,1,8,128,7168,8,256,,50", "unknown mode of exchange"),
-        ("H100_SXM,deepep_normal,notify,1,8,128,7168,8,256,,50", "unknown phase of exchange"),
-        ("Z80,deepep_normal,dispatch,1,8,128,7168,8,256,,50", "no hardware profile"),
-        (
-            "H100_SXM,deepep_normal,dispatch,3,8,128,7168,8,256,,50",
-            "members spread unevenly over nodes",
-        ),
-        (
-            "H100_SXM,deepep_normal,dispatch,1,8,128,7168,8,4,,50",
-            "too few experts for the ranks or choices",
-        ),
-        ("H100_SXM,deepep_normal,dispatch,1,8,,7168,8,256,,50", "shape not stated"),
-        ("H100_SXM,deepep_normal,dispatch,1,8,128,7168,8,256,,", "no usable measurement"),
-    ],
+    table_of(__file__, "exchanges_that_cannot_be_scored_are_counted_by_reason"),
 )
 def test_exchanges_that_cannot_be_scored_are_counted_by_reason(
     tmp_path: Path, row: str, reason: str

@@ -23,24 +23,14 @@ from perfmodel.report.plots.axes import (
     variable_axis,
 )
 from perfmodel.report.plots.marks import Axis
+from tests.data import table_of
 
 
 @pytest.mark.parametrize(
     ("name", "units", "largest", "unit"),
     [
-        ("step_time", "s", 3.0, "s"),
-        ("step_time", "s", 3e-3, "ms"),
-        ("step_time", "s", 3e-6, "µs"),
+        *table_of(__file__, "units_are_those_that_people_read"),
         ("training_time", "s", 30 * 86400.0, "days"),
-        ("memory_total", "B", 80e9, "GiB"),
-        ("weight_bytes", "B", 4e4, "kiB"),
-        ("model_flops_utilization", "1", 0.5, "%"),
-        ("tensor_parallel", "1", 8.0, ""),
-        ("tokens_per_second_per_device", "1/s", 2000.0, "tokens/s/device"),
-        ("tokens_per_second", "1/s", 2e6, "million tokens/s"),
-        ("cost_per_token", "USD", 1e-6, "USD per million tokens"),
-        ("training_cost", "USD", 3e6, "MUSD"),
-        ("flops_per_second", "FLOP/s", 9e14, "TFLOP/s"),
     ],
 )
 def test_units_are_those_that_people_read(name, units, largest, unit):

@@ -12,6 +12,7 @@ from perfmodel.base.errors import DataError
 from perfmodel.report.plots.figure import Plot
 from perfmodel.report.plots.kinds import KINDS, open_operations
 from perfmodel.report.plots.marks import Text
+from tests.data import table_of
 
 EVERY = (
     *("pareto", "pareto-served", "pareto-wafer", "breakdown", "breakdown-band"),
@@ -67,20 +68,7 @@ def test_options_are_those_of_the_function(kind):
 
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
-    [
-        ("paretto", {}, "no figure 'paretto'; did you mean pareto"),
-        ("pareto", {"were": "tp > 1"}, "no option 'were'; did you mean where"),
-        ("pareto", {"y": "memory_totl"}, "no variable 'memory_totl'; did you mean memory_total"),
-        ("pareto", {"x": "recompute"}, "'recompute' is not a number"),
-        ("pareto", {"x": "memory_total", "y": "tp", "band": True}, "no band of 'tensor_parallel'"),
-        ("pareto", {"where": "tp > 64"}, "nothing to draw"),
-        ("pareto", {"width": "letter"}, "'letter' is not column, page or inches"),
-        ("heatmap", {"value": "hardware"}, "'hardware' is not a number"),
-        ("breakdown", {"top": 99, "everything": True}, "at most 40"),
-        ("scaling", {}, "several numbers of devices"),
-        ("pipeline", {"pick": 1000}, "strategies fit in memory, not 1,000"),
-        ("sensitivity", {}, "no parameter, low_change, high_change"),
-    ],
+    table_of(__file__, "wrong_input_is_one_sentence"),
 )
 def test_wrong_input_is_one_sentence(training, kind, options, message):
     with pytest.raises(DataError, match=message):

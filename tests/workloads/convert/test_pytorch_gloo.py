@@ -8,6 +8,7 @@ import pytest
 from perfmodel.base.collectives import TRACED
 from perfmodel.workloads.convert.pytorch import pytorch_trace, pytorch_traces
 from perfmodel.workloads.trace import COLLECTIVE, RECEIVE, REMARKS, SEND
+from tests.data import table_of
 from tests.workloads.convert.timelines import awaited, event, operator, run, timeline, wall
 from tests.workloads.formats.made_pytorch import parse_kineto
 
@@ -133,36 +134,11 @@ def test_a_wait_for_a_tensor_waits_for_what_was_asked_before():
 @pytest.mark.parametrize(
     ("name", "shapes", "gloo", "inputs", "kind", "size"),
     [
+        *table_of(__file__, "every_operator_of_c10d_is_read"),
         ("allreduce_", [[[8], [2, 3]], []], "all_reduce", [[8], [2, 3]], "all_reduce", 14 * 4),
         ("allreduce_coalesced_", [[[8], [6]], []], "all_reduce", [[8], [6]], "all_reduce", 14 * 4),
-        ("broadcast_", [[[5]], []], "broadcast", [[5]], "broadcast", 20),
-        ("reduce_", [[[5]], []], "reduce", [[5]], "reduce", 20),
-        ("allgather_", [[], [[6]], []], "all_gather", [[6]], "all_gather", 24),
-        ("_allgather_base_", [[24], [6], []], "all_gather", [[6]], "all_gather", 24),
-        ("allgather_coalesced_", [[], [[6], [1]]], "all_gather", [[6], [1]], "all_gather", 28),
-        (
-            "allgather_into_tensor_coalesced_",
-            [[[24], [8]], [[6], [2]]],
-            "all_gather",
-            [[6], [2]],
-            "all_gather",
-            32,
-        ),
-        ("reduce_scatter_", [[[6]], [], []], "all_reduce", [[6]], "reduce_scatter", 96),
-        ("_reduce_scatter_base_", [[6], [24], []], "all_reduce", [[24]], "reduce_scatter", 96),
-        (
-            "reduce_scatter_tensor_coalesced_",
-            [[[6]], [[24]], []],
-            "all_reduce",
-            [[24]],
-            "reduce_scatter",
-            96,
-        ),
-        ("gather_", [[], [[3]], []], "gather", [[3]], "gather", 12),
         ("scatter_", [[[3]], [], []], "scatter", [[3]] * 4, "scatter", 12),
         ("alltoall_", [[[2]] * 4, [[2]] * 4, []], "all_to_all", [[2]] * 4, "all_to_all", 32),
-        ("alltoall_base_", [[8], [8], []], "all_to_all", [[8]], "all_to_all", 32),
-        ("barrier", [[1], [], []], "barrier", [], "all_reduce", 4),
         ("monitored_barrier_", [[1], [], []], None, [], "all_reduce", 4),
     ],
 )

@@ -21,6 +21,7 @@ from perfmodel.workloads.formats.pytorch_kineto import (
     read_kineto,
 )
 from perfmodel.workloads.trace import ABSENT
+from tests.data import table_of
 from tests.workloads.formats.made_pytorch import VALUES, event, kineto, parse_kineto, reads
 
 
@@ -87,21 +88,7 @@ def test_waits_between_streams_are_read():
 
 @pytest.mark.parametrize(
     ("event_keys", "message"),
-    [
-        ({"ts": "soon"}, "ts is 'soon'"),
-        ({"ts": 1e300}, "ts is '1e\\+300'"),
-        ({"dur": -1}, "dur is '-1'"),
-        ({"name": 5}, "should have a name"),
-        ({"args": []}, "should have a name, and args"),
-        (
-            {"args": {"Collective name": "allreduce", "In msg nelems": 3, "dtype": "Q"}},
-            "element type 'Q'",
-        ),
-        (
-            {"args": {"Collective name": "allreduce", "Process Group Ranks": "[0, x]"}},
-            "'x' should be a rank",
-        ),
-    ],
+    table_of(__file__, "what_is_wrong_with_an_event_is_said_in_one_line"),
 )
 def test_what_is_wrong_with_an_event_is_said_in_one_line(event_keys, message):
     content = {"traceEvents": [event("cpu_op", "a", 0, 1) | event_keys]}

@@ -22,6 +22,7 @@ import numpy as np
 
 from perfmodel.base.errors import DataError, FormatError
 from perfmodel.base.files import atomic_path, shortened
+from perfmodel.base.memory import check_amount
 from perfmodel.kernels.work import expect
 from perfmodel.workloads.formats.chakra.json import check_groups, read_groups, write_groups
 from perfmodel.workloads.formats.chakra.reading import AT_ONCE
@@ -255,14 +256,34 @@ def write_traces(
     return paths
 
 
+NODE_BYTES = 160
+NODE_SECONDS = 2e-6
+
+
+def check_size(devices: int, nodes: float) -> None:
+    """Refuse traces that take longer, or more disk, than somebody may have meant.
+
+    Raises
+    ------
+    DataError
+        As of `perfmodel.base.memory.check_amount`.
+    """
+    hint = "ask for fewer devices, or less of each"
+    size, seconds = NODE_BYTES * nodes, NODE_SECONDS * nodes
+    what = f"traces of {devices:,} ranks"
+    check_amount(what, hint, seconds=seconds, size=size, files=devices)
+
+
 def make_folder_of(prefix: str, traces: TraceSet, suffix: str = ".et") -> None:
     """Make the folder of a prefix; refuse what would be read together with other files.
 
     Raises
     ------
     DataError
-        The prefix is a folder, its folder cannot be made, or files of other traces stand there.
+        The prefix is a folder, its folder cannot be made, or files of other traces stand there; as
+        of `check_size`.
     """
+    check_size(traces.devices, traces.nodes)
     place = Path(prefix)
     if not place.name or prefix.endswith(("/", "\\")) or place.is_dir():
         raise DataError(f"'{prefix}' is a folder; name a prefix in it, as '{place / 'rank'}'")

@@ -28,11 +28,13 @@ class Client:
     """Requests to the application, without a port."""
 
     def __init__(self) -> None:
-        app = module.make_app(warm=False)
+        app = module.make_app(token="known", warm=False)
         self.transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
 
     def request(self, method: str, path: str, **more: Any) -> Any:
         async def send() -> Any:
+            known = {"x-perfmodel-token": "known"}
+            more["headers"] = {**known, **more.get("headers", {})}
             async with httpx.AsyncClient(transport=self.transport, base_url=LINK) as client:
                 return await client.request(method, path, **more)
 
@@ -184,3 +186,37 @@ def test_a_failure_is_one_line_and_no_traceback(client, monkeypatch) -> None:
 def test_status_and_icon(client) -> None:
     assert client.get("/api/status").json() == {"doing": "", "seconds": 0.0}
     assert client.get("/favicon.ico").status_code == 204
+
+
+@pytest.mark.parametrize("path", ["/", "/api/status", "/download/results.nc", "/favicon.ico"])
+def test_nothing_is_answered_without_the_token(client, path: str) -> None:
+    for wrong in ("", "other", "knowné"):
+        reply = client.get(path, headers={"x-perfmodel-token": wrong.encode()})
+        assert reply.status_code == 403
+        assert "open the link that 'perfmodel ui' printed" in reply.text
+    without = {"x-perfmodel-token": ""}
+    assert client.get("/?token=known", headers=without).status_code == 200
+    assert client.get("/?token=other", headers=without).status_code == 403
+
+
+def test_a_client_that_leaves_in_the_middle_leaves_no_traceback() -> None:
+    app, sent = module.make_app(token="known", warm=False), []
+    headers = {"host": "127.0.0.1", "origin": "http://127.0.0.1", "x-perfmodel-token": "known"}
+    headers["content-type"] = "application/json"
+    scope = {
+        "type": "http", "method": "POST", "path": "/api/results", "query_string": b"",
+        "headers": [(name.encode(), text.encode()) for name, text in headers.items()],
+    }  # fmt: skip
+    parts = [
+        {"type": "http.request", "body": b"{", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+
+    async def receive() -> Any:
+        return parts.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    finished(app(scope, receive, send))
+    assert sent[0]["status"] == 204
