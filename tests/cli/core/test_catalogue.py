@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from perfmodel.base.fields import facts_of
-from perfmodel.base.units import GIB
 from perfmodel.hwprofiles import list_hardware, list_meshes, load_hardware, load_mesh
 from perfmodel.software.engine import ENGINES, IDENTITY, Engine, load_engine
 from perfmodel.software.framework import FRAMEWORKS, OF_MEASURED_RUNS, TITLES, Framework
@@ -225,7 +224,6 @@ def test_deepseek_v3_can_be_told_as_published() -> None:
         for name in ("megatron-deepep", "hai-llm")
     )
     assert (before["fits"], after["fits"], after["tight"]) == (False, True, True)
-    assert before["memory_activations"] - after["memory_activations"] > 10 * GIB
     assert after["step_time"] == pytest.approx(19.93, rel=0.05)
 
 
