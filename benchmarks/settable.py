@@ -93,7 +93,7 @@ def settable(profile: str, part: str = "") -> Iterator[tuple[str, float]]:
 def tried(request: str, base: Any, path: str, value: float) -> Found:
     """Set one number, and say what it did to an answer."""
     status, numbers, said = answer(f"{request} --set {path}={value!r}")
-    said = said.strip()
+    said = "\n".join(line for line in said.splitlines() if not line.startswith("compiling"))
     if status == 2:
         line = said.count("\n") == 0
         if line and "cannot change any result" in said:

@@ -90,19 +90,29 @@ def family_blocks(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
     """Return the tables of training runs by family, and the README's line; draw the picture."""
     tables = families.compared(folder)
     found = families.scores(tables)
+    less = left_out.steps_left_out(folder)
     families.draw(tables, ACCURACY.with_name("accuracy-families.png"))
     blocks = {
         "families": families.markdown(found),
+        "steps-left-out": f"{left_out.steps_markdown(less)}\n\n{left_out.families_markdown(less)}",
         "order": families.order_markdown(found),
         "switches": switches.markdown(switches.all_moved(folder, list(switches.SWITCHES))),
         "bands": uncertainty_coverage.left_out_markdown(
             uncertainty_coverage.left_out(uncertainty_coverage.read(folder, None))
         ),
     }
-    average = found["average"]
-    count = sum(it["count"] for it in found["families"].values())
-    numbers = [f"{100 * average[name]:.1f} %" for name in families.NAMES[:-1]]
-    return blocks, {FAMILIES: f"| {FAMILIES} | {count:,} | {' | '.join(numbers)} |"}
+    return blocks, family_lines(less)
+
+
+def family_lines(found: Mapping[str, Any]) -> dict[str, str]:
+    """Return the README's lines of families alike: in sample, and with less known of them."""
+    lines = {}
+    for title, scores in found.items():
+        name = FAMILIES if title == "in sample" else FAMILIES.replace("families alike", title)
+        count = sum(it["count"] for it in scores["families"].values())
+        numbers = [f"{100 * scores['average'][key]:.1f} %" for key in families.NAMES[:-1]]
+        lines[name] = f"| {name} | {count:,} | {' | '.join(numbers)} |"
+    return lines
 
 
 def speed_block() -> str:

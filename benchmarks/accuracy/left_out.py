@@ -1,6 +1,9 @@
-"""Predict a device that was never calibrated from the others' constants.
+"""Predict a device that was never calibrated, or software that nobody described.
 
     python benchmarks/accuracy/left_out.py DATA [--device NAME …] [--rows NAME …] [--write] [--json]
+    python benchmarks/accuracy/left_out.py DATA [--software] [--hardware] [--json]
+
+Whole steps with ``--software`` or ``--hardware``, or both: see `steps_left_out`. Else kernels:
 
 DATA is the folder with ``measured/``. Each measured device is left out in turn: what was fitted to
 it comes from its relatives by the rules of `perfmodel.hwprofiles.trust`, from its instruction
@@ -14,9 +17,11 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +29,21 @@ import numpy as np
 
 from perfmodel.base.errors import PerfModelError
 from perfmodel.base.files import atomic_path
+from perfmodel.hwprofiles import Hardware
 from perfmodel.hwprofiles.constants import known
 from perfmodel.hwprofiles.family import Family, load_family
 from perfmodel.hwprofiles.loader import relatives
 from perfmodel.hwprofiles.trust import FILE, HANDED, Handed, handed, measured_value, quoted
 from perfmodel.measured.calibrate import Calibration, judge_family
-from perfmodel.measured.problem import MeasuredTable, calibrated_kind
+from perfmodel.measured.kinds import training
+from perfmodel.measured.problem import MeasuredTable, calibrated_kind, with_constants
+from perfmodel.measured.row_software import month_of, software_of, unknown_software
+from perfmodel.measured.rows import MeasuredRow
+from perfmodel.software.framework import FRAMEWORKS
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from accuracy.families import compared, scores
 
 DEVICES = {
     "A100_SXM": ("nvidia-ampere", "measured"),
@@ -62,6 +76,7 @@ CLASSES = {"products, 16 bits": "gemm", "prefill": "attention", "decode": "decod
            "collectives": "collective"}  # fmt: skip
 """Rows -> the kernel class whose band they make; training multiplies 16 bits most."""
 FEWEST = 30
+COLUMNS = ("median", "mean", "p90", "worst")
 HEADER = (
     "| left out | rows | | trust | own constants | left out: median | mean | bias |",
     "|---|---|---:|---|---:|---:|---:|---:|",
@@ -166,6 +181,123 @@ def bands(found: list[LeftOut]) -> dict[str, dict[str, float]]:
     }
 
 
+UNKNOWN = {
+    "plain": "somebody's own, FSDP2",
+    "plain-jax": "somebody's own, JAX",
+    "plain-megatron": "somebody's own, Transformer Engine",
+    "neuron": "somebody's own",
+}
+"""Kind of plain stack -> a cell ``framework`` that means it."""
+PARTS = {
+    "in sample": (),
+    "software left out": ("software",),
+    "machine left out": ("hardware",),
+    "both left out": ("software", "hardware"),
+}
+SHOWN = ("families alike", "all", "dense", "experts", "> 512 devices")
+STEPS_HEADER = (
+    "| whole steps | runs | scored | median | mean | p90 | worst | bias |",
+    "|---|---:|---:|---:|---:|---:|---:|---:|",
+)
+
+
+def without_software(row: MeasuredRow) -> MeasuredRow:
+    """Return a row as if its software had no page: a name of its kind, and its month.
+
+    What the cell says in parentheses of a run stays: ``(HybridEP)``.
+    """
+    preset, _ = software_of(row)
+    month = month_of(row) or FRAMEWORKS[preset].released
+    kind, _ = unknown_software(row, month)
+    said = " ".join(re.findall(r"\((?:[^()]*(?:EP|a2a)[^()]*)\)", row.text("framework")))
+    name = f"{UNKNOWN[FRAMEWORKS[kind].software]} {said}".strip()
+    changed = row.replaced("framework", name)
+    dated = row.lower("version").startswith("mlperf") or re.fullmatch(
+        r"20[\d-]+", month_of(changed)
+    )
+    return changed if dated else changed.replaced("version", month)
+
+
+@lru_cache(maxsize=256)
+def without_calibration(hardware: Hardware) -> Hardware:
+    """Return hardware as if nothing of its family had been measured; as it is where nothing was.
+
+    Its constants change by as much as those of the chip do that the family was measured on.
+    """
+    system = hardware.name.partition("[")[0]
+    for relative in relatives():
+        family = load_family(relative.name)
+        if system in family.systems:
+            less, _ = borrowed(family)
+            for group, entries in less.calibration.items():
+                values = {}
+                for key, entry in entries.items():
+                    own = family.calibration[group][key].value
+                    if entry.value != own and (group, key) not in family.own[system]:
+                        now = hardware.calibration[group][key].value
+                        values[key] = now * entry.value / own if own else entry.value
+                hardware = with_constants(hardware, group, values)
+            return hardware
+    return hardware
+
+
+def steps_kind(parts: Sequence[str]) -> training.TrainingKind:
+    """Return the kind of training runs that knows neither of some parts."""
+
+    def case_of(row: MeasuredRow) -> training.Case:
+        case = training.case_of(without_software(row) if "software" in parts else row)
+        if "hardware" not in parts:
+            return case
+        return replace(case, hardware=without_calibration(case.hardware))
+
+    return replace(training.KIND, case_of=case_of)
+
+
+def steps_left_out(folder: Path, parts: Sequence[str] = ("software", "hardware")) -> dict[str, Any]:
+    """Score the development runs of `families`, as they are and with less known of them.
+
+    *Software left out*: a run is projected as if its software's page did not exist, as
+    `perfmodel compare` takes software that nobody described: the plain stack of its kind and year.
+    *Machine left out*: as if no kernel of its device's family had been measured; constants come
+    from relatives (above). Devices that were never calibrated (TPUs, Trainium) stay as they are.
+
+    Returns
+    -------
+    dict
+        Title of `PARTS` -> ``scores`` of `families`.
+    """
+    found = {}
+    for title, left in PARTS.items():
+        if set(left) <= set(parts):
+            found[title] = scores(compared(folder, kind=steps_kind(left)))
+    return found
+
+
+def steps_markdown(found: Mapping[str, Any]) -> str:
+    """Write the statistics of `SHOWN` sets as a Markdown table, what was left out side by side."""
+    lines = [*STEPS_HEADER]
+    for name in SHOWN:
+        for title, of_all in found.items():
+            it = of_all["average"] if name == SHOWN[0] else of_all["sets"][name]
+            counts = f"{it['rows']:,} | {it['count']:,}" if "rows" in it else " | "
+            numbers = [f"{100 * it[column]:.1f} %" for column in COLUMNS]
+            bias = f"{100 * it['bias']:+.1f} %"
+            lines.append(f"| {name}: {title} | {counts} | {' | '.join([*numbers, bias])} |")
+    return "\n".join(lines)
+
+
+def families_markdown(found: Mapping[str, Any]) -> str:
+    """Write the median of each family, what was left out side by side."""
+    lines = [f"| family | {' | '.join(found)} |", "|---|" + "---:|" * len(found)]
+    first = next(iter(found.values()))
+    for family, it in first["families"].items():
+        if it["count"]:
+            cells = [it["families"][family] for it in found.values()]
+            texts = [f"{100 * cell['median']:.1f} ({100 * cell['bias']:+.1f})" for cell in cells]
+            lines.append(f"| {family} | {' | '.join(texts)} |")
+    return "\n".join(lines)
+
+
 def table_line(item: LeftOut) -> str:
     """Return a device's errors as a row of the table."""
     own, out = item.errors("own"), item.errors("borrowed")
@@ -177,6 +309,18 @@ def table_line(item: LeftOut) -> str:
     )
 
 
+def print_steps(folder: Path, parts: Sequence[str], as_json: bool) -> int:
+    """Print what is known of whole steps with less known of them."""
+    try:
+        found = steps_left_out(folder, parts)
+    except PerfModelError as error:
+        print(f"left_out.py: {error}", file=sys.stderr)
+        return 2
+    text = f"{steps_markdown(found)}\n\n{families_markdown(found)}"
+    print(json.dumps(found, indent=1) if as_json else text)
+    return 0
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Print the errors of each device left out."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -186,8 +330,13 @@ def main(arguments: list[str] | None = None) -> int:
     kinds = (*ROWS, "collectives")
     parser.add_argument("--rows", nargs="+", default=(), choices=kinds, help="these alone")
     parser.add_argument("--write", action="store_true", help="put the bands into trust.toml")
+    parser.add_argument("--software", action="store_true", help="whole steps without its page")
+    parser.add_argument("--hardware", action="store_true", help="whole steps, never calibrated")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
+    parts = [name for name in ("software", "hardware") if getattr(options, name)]
+    if parts:
+        return print_steps(options.data / "e2e", parts, options.json)
     if options.write and (options.device or options.rows):
         print("left_out.py: --write takes all devices and rows", file=sys.stderr)
         return 2

@@ -7,12 +7,14 @@ element. Every function returns a `StreamWork`; sizes may be numbers or arrays.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.base.errors import DataError, did_you_mean
+from perfmodel.base.files import read_rows
 
 Size = NDArray[np.float64] | float
 
@@ -74,7 +76,7 @@ class Elementwise(NamedTuple):
     inputs, outputs : float
         Tensors read and written, per element of the larger one.
     flops, specials : float
-        Per element.
+        Per element: operations, and exponentials (4 make a tanh or an erf, 12 a power).
     """
 
     inputs: float
@@ -84,33 +86,8 @@ class Elementwise(NamedTuple):
 
 
 ELEMENTWISE: Mapping[str, Elementwise] = {
-    # forward: inputs, outputs, operations, exponentials (4 make a tanh or an erf, 12 a power)
-    "copy": Elementwise(1, 1, 0),
-    "fill": Elementwise(0, 1, 0),
-    "add": Elementwise(2, 1, 1),
-    "sub": Elementwise(2, 1, 1),
-    "mul": Elementwise(2, 1, 1),
-    "div": Elementwise(2, 1, 8),  # reciprocal and one Newton step
-    "pow": Elementwise(2, 1, 8, 12),
-    "add_scalar": Elementwise(1, 1, 1),
-    "mul_scalar": Elementwise(1, 1, 1),
-    "div_scalar": Elementwise(1, 1, 1),
-    "pow_scalar": Elementwise(1, 1, 8, 12),
-    "relu": Elementwise(1, 1, 1),
-    "gelu": Elementwise(1, 1, 6, 4),
-    "silu": Elementwise(1, 1, 4, 1),
-    "tanh": Elementwise(1, 1, 4, 4),
-    "gated": Elementwise(2, 1, 6, 1),  # SwiGLU, GeGLU: act(gate) * up
-    "dropout": Elementwise(1, 1.5, 10),  # mask of one byte beside two of the element
-    # gradients: output's gradient and what was kept in, input's gradient out
-    "relu_backward": Elementwise(2, 1, 1),
-    "gelu_backward": Elementwise(2, 1, 12, 5),
-    "silu_backward": Elementwise(2, 1, 8, 1),
-    "tanh_backward": Elementwise(2, 1, 3),
-    "gated_backward": Elementwise(3, 2, 14, 1),
-    "dropout_backward": Elementwise(1.5, 1, 1),
-    "mul_backward": Elementwise(3, 2, 2),
-    "div_backward": Elementwise(3, 2, 12),
+    row["name"]: Elementwise(*(float(row.get(name, 0)) for name in Elementwise._fields))
+    for row in read_rows(Path(__file__).with_name("elementwise.csv"))
 }
 """Tensors and operations per element of operations that one kernel does."""
 

@@ -24,9 +24,21 @@ if TYPE_CHECKING:
 
 
 SAME = 0.05  # a stated number this near to the profile's is the profile's
-_LINK = re.compile(r"(\d+(?:\.\d+)?)\s*GB/s", re.I)
+_LINK = re.compile(
+    r"(?:(\d{1,2})\s*[x×*]\s*)?(\d+(?:\.\d+)?)\s*([GT])B(?:/s|ps)\w*(\s*(?:/|per|each)\s*link)?",
+    re.I,
+)
 _CORES = re.compile(r"\bcores?\b|\bneuroncores?\b|\btensorcores?\b", re.I)
-_DOMAIN = re.compile(r"NVL\s*(\d+)", re.I)
+_DOMAIN = re.compile(
+    r"NVL\s*(\d+)|\b(\d+)[- ](?:GPU|device|way)s?\s+(?:NVLink\s+|scale-?up\s+)?domain"
+    r"|domain (?:size )?(?:of )?(\d+)",
+    re.I,
+)
+_NODE = re.compile(
+    r"\b(\d+)[- ](?:GPU|device)s?\s+(?:node|server)|\b(\d+) (?:GPU|device)s? (?:per|a|each) node",
+    re.I,
+)
+_SCALE_UP = re.compile(r"nvlink|nvswitch|\bnvl\d|xgmi|infinity fabric", re.I)
 
 
 def hardware_of(row: MeasuredRow) -> tuple[Hardware, tuple[str, ...]]:
@@ -46,6 +58,10 @@ def hardware_of(row: MeasuredRow) -> tuple[Hardware, tuple[str, ...]]:
     notes = [note for note in base.notes if note.startswith(f"'{name}'")]
     if name != stated:
         notes.append(f"'{stated}' is read as {name}")
+    joined = _joins(row, base)
+    if joined[0] > 1:
+        base = _joined(name, *joined)
+        notes.append(f"nodes of {joined[0]} devices with links of their own, from the row")
     if _counts_halves(row, base):
         values |= _halves(base)
         notes.append("the table counts half chips (cores) as devices; the profile is halved")
@@ -54,7 +70,7 @@ def hardware_of(row: MeasuredRow) -> tuple[Hardware, tuple[str, ...]]:
         values |= _scale_up(row, base)
         values |= _scale_out(row, base) | _fabric(row, base)
         notes += [f"{path}={value:g} from the row" for path, value in values.items()]
-    return _changed(name, tuple(sorted(values.items()))), tuple(notes)
+    return _changed(name, joined, tuple(sorted(values.items()))), tuple(notes)
 
 
 @lru_cache(maxsize=256)
@@ -75,6 +91,11 @@ def profile_name(text: str) -> str:
     return ""
 
 
+def bf16_peak(row: MeasuredRow) -> float:
+    """Return the bf16 peak of a row's device [TFLOP/s], as utilisations are published of."""
+    return hardware_of(row)[0].device.peak_flops["bf16"] / 1e12
+
+
 @lru_cache(maxsize=256)
 def _profile(name: str) -> Hardware:
     from perfmodel.hwprofiles import load_hardware
@@ -83,9 +104,45 @@ def _profile(name: str) -> Hardware:
 
 
 @lru_cache(maxsize=256)
-def _changed(name: str, values: tuple[tuple[str, float], ...]) -> Hardware:
-    base = _profile(name)
+def _changed(name: str, joined: _Joined, values: tuple[tuple[str, float], ...]) -> Hardware:
+    base = _joined(name, *joined) if joined[0] > 1 else _profile(name)
     return base.with_values(dict(values)) if values else base
+
+
+_Joined = tuple[int, float, bool]
+"""Devices that links join, their bandwidth [B/s], and whether switches stand between them."""
+
+
+def _joins(row: MeasuredRow, base: Hardware) -> _Joined:
+    """Tell whether links join devices that the profile has in nodes of their own (GH200)."""
+    text = row.text("scaleup_link")
+    bandwidth = _link_bandwidth(text)
+    if base.system.devices_per_node > 1 or not bandwidth:
+        return 0, 0.0, False
+    domain = _domain(text)
+    return domain or row.whole("gpus_per_node") or 0, bandwidth, domain > 0
+
+
+@lru_cache(maxsize=256)
+def _joined(name: str, devices: int, bandwidth: float, switched: bool) -> Hardware:
+    """Return a profile of single devices with links between as many as make a node."""
+    from perfmodel.hwprofiles.hardware import hardware_from_dict
+
+    document = _profile(name).to_dict()
+    system, source = document["system"], document["source"]
+    tier = {
+        "name": "link",
+        "topology": "switch" if switched else "fully-connected",
+        "size": devices,
+        "bandwidth": bandwidth,
+        "latency": words("hardware")["link_latency"],
+    }
+    system["network"] = [tier, *system["network"]]
+    system["devices_per_node"] = devices
+    moved = {re.sub(r"network\.0", "network.1", path): text for path, text in source.items()}
+    return hardware_from_dict(
+        {**document, "source": {**moved, "system.network.0": "cell scaleup_link of the row"}}
+    )
 
 
 def _counts_halves(row: MeasuredRow, base: Hardware) -> bool:
@@ -142,31 +199,58 @@ def _node(row: MeasuredRow, base: Hardware) -> dict[str, float]:
 
 
 def _scale_up(row: MeasuredRow, base: Hardware) -> dict[str, float]:
-    """Device links: ``400GB/s bidir`` is both directions together, as NVLink is sold."""
+    """Device links; a network between nodes of one device each is none."""
     text = row.text("scaleup_link")
-    if "nvlink" not in text.lower() and "xgmi" not in text.lower():
+    inner = base.system.network[0]
+    if not _SCALE_UP.search(text) or base.system.devices_per_node == 1 or _is_torus(base):
         return {}
     values: dict[str, float] = {}
-    inner = base.system.network[0]
-    found = _LINK.search(text)
-    if found and "aggregate" not in text.lower():
-        both_ways = "unidir" not in text.lower()
-        bandwidth = float(found.group(1)) * 1e9 / (2 if both_ways else 1)
-        if abs(bandwidth / inner.bandwidth - 1) > SAME:
-            values["system.network.0.bandwidth"] = bandwidth
-    domain = _DOMAIN.search(text)
-    if domain and int(domain.group(1)) > 8 and int(domain.group(1)) != inner.size:
-        values["system.network.0.size"] = float(domain.group(1))
+    bandwidth = _link_bandwidth(text)
+    if bandwidth and abs(bandwidth / inner.bandwidth - 1) > SAME:
+        values["system.network.0.bandwidth"] = bandwidth
+    domain = _domain(text)
+    if domain > 8 and domain != inner.size:
+        values["system.network.0.size"] = float(domain)
     return values
+
+
+def _link_bandwidth(text: str) -> float:
+    """Return a device's links, in one direction; 0 where none are stated.
+
+    ``400GB/s bidir`` is both directions together, as NVLink is sold; a rate of one link counts
+    where their number stands by it, and what a whole node has does not.
+    """
+    found = _LINK.search(text)
+    if not found or not _SCALE_UP.search(text) or re.search("aggregat|node|total", text, re.I):
+        return 0.0
+    count, rate, scale, of_one = found.groups()
+    if of_one and not count:
+        return 0.0
+    one_way = re.search(r"unidir|one[- ]way|(?:per|each) (?:direction|way)", text, re.I)
+    value = float(rate) * (1e9 if scale.upper() == "G" else 1e12)
+    return value * int(count or 1) / (1 if one_way else 2)
+
+
+def _domain(text: str) -> int:
+    """Return the devices of a link domain that a cell names; 0 for none."""
+    found = _DOMAIN.search(text)
+    return int(next(filter(None, found.groups()))) if found else 0
 
 
 def _fabric(row: MeasuredRow, base: Hardware) -> dict[str, float]:
     """Latency of a named network between nodes."""
-    if len(base.system.network) < 2 or _is_torus(base):
-        return {}
-    text = row.lower("scaleout_link")
-    found = meaning(words("hardware")["latency"], text, None)
-    return {} if found is None else {"system.network.1.latency": found}
+    tier = _between_nodes(base)
+    found = meaning(words("hardware")["latency"], row.lower("scaleout_link"), None)
+    return {} if found is None or tier < 0 else {f"system.network.{tier}.latency": found}
+
+
+def _between_nodes(base: Hardware) -> int:
+    """Return the position of the network between nodes; -1 where there is none."""
+    if _is_torus(base):
+        return -1
+    if base.system.devices_per_node == 1 and len(base.system.network) == 1:
+        return 0
+    return 1 if len(base.system.network) > 1 else -1
 
 
 def _scale_out(row: MeasuredRow, base: Hardware) -> dict[str, float]:
@@ -175,26 +259,30 @@ def _scale_out(row: MeasuredRow, base: Hardware) -> dict[str, float]:
     The rate of its adapters, or less where what a channel carries bounds it: of that the profile
     takes what its own adapters reach of theirs, which the rate of a channel has in it.
     """
-    if len(base.system.network) < 2 or _is_torus(base):
+    tier = _between_nodes(base)
+    if tier < 0:
         return {}
-    per_node = row.whole("gpus_per_node") or base.system.devices_per_node
     text = row.text("scaleout_link")
+    named = _NODE.search(text)
+    in_text = int(next(filter(None, named.groups()))) if named else 0
+    per_node = row.whole("gpus_per_node") or in_text or base.system.devices_per_node
     bandwidth = device_bandwidth(text, per_node)
     reached = base.calibrated("network", "scale_out_efficiency")
     if rate := meaning(words("hardware")["channel_rate"], text.lower(), 0.0):
         bandwidth = min(bandwidth or math.inf, rate / reached)
-    if not bandwidth or abs(bandwidth / base.system.network[1].bandwidth - 1) <= SAME:
+    if not bandwidth or abs(bandwidth / base.system.network[tier].bandwidth - 1) <= SAME:
         return {}
-    return {"system.network.1.bandwidth": bandwidth}
+    return {f"system.network.{tier}.bandwidth": bandwidth}
 
 
 _RATE = re.compile(
     r"(?:(?<![\w.-])|(?<=\d[x×*]))(\d+(?:\.\d+)?)\s*([GT])"
-    r"(?:(B/s|Bps)|b(?:/s|ps|it/s|E|it)?|E|igE|igabit)?(?![A-Za-z])"
+    r"(?:(B/s(?:ec\w*)?|Bps|Bytes?/s\w*)|b(?:its?)?(?:/[sS](?:ec\w*)?|ps|E)?|E|igE|igabit)?(?![A-Za-z])"
 )
 _PER_DEVICE = re.compile(r"\s*(?:/|per\s+)\s*(?:gpu|device|chip|accelerator)\b", re.I)
 _PER_NODE = re.compile(
-    r"\s*(?:/|per\s+)?\s*(?:\d+-gpu\s+)?(?:node|host|server|instance|vm)\b", re.I
+    r"\s*(?:/|per\s+|an?\s+|(?:in )?each\s+)?\s*(?:\d+-gpu\s+)?(?:node|host|server|instance|vm)\b",
+    re.I,
 )
 _COUNT_BEFORE = re.compile(r"(?<![\w.-])(\d{1,2})\s*(?:[x×*]\s*|\s+(?=[A-Za-z]))", re.I)
 _COUNT_AFTER = re.compile(r"\s*[x×*]\s*(\d{1,2})\b", re.I)
@@ -230,10 +318,27 @@ def device_bandwidth(text: str, devices_per_node: int) -> float:
     (800 Gb/s) is that of a node. A rate of Ethernet (``100GbE``) beside the word InfiniBand is that
     of another network, and InfiniBand's is not stated.
     """
-    outside = re.sub(r"\([^()]*\)", " ", text)
-    return _best(_networks(outside, devices_per_node)) or _best(
-        _networks(re.sub(r"[()]", ",", text), devices_per_node)
-    )
+    return _best(_networks(text, devices_per_node))
+
+
+_BETWEEN = re.compile(r"(?:[,;]|\s\+\s|\band\b)(?![^()]*\))")
+"""What divides networks, outside of parentheses."""
+
+
+def _parts(text: str) -> list[str]:
+    """Return what a cell says of each network: what stands in parentheses where nothing else does.
+
+    ``8x InfiniBand (NDR, 400Gb/s)`` is one network, said twice; ``RoCE (1600Gb/s a node)`` too.
+    """
+    parts = []
+    for part in _BETWEEN.split(text):
+        outside = re.sub(r"\([^()]*\)", " ", part)
+        if _RATE.search(outside):
+            parts.append(outside.strip())
+        else:
+            inside = re.split(r"[,;]|\s\+\s|\band\b", " ".join(re.findall(r"\(([^()]*)\)", part)))
+            parts += [f"{outside} {more}".strip() for more in inside]
+    return parts
 
 
 def _best(networks: list[_Network]) -> float:
@@ -245,8 +350,7 @@ def _best(networks: list[_Network]) -> float:
 def _networks(text: str, devices_per_node: int) -> list[_Network]:
     """Return the networks of a cell; a label holds until the next one."""
     found, label = [], ""
-    for part in re.split(r"[,;]|\s\+\s|\band\b", text):
-        part = part.strip()
+    for part in _parts(text):
         if match := _LABEL.match(part):
             label, part = match.group(1), part[match.end() :]
         bandwidth = _bandwidth(part, devices_per_node)
@@ -283,9 +387,12 @@ def _bandwidth(part: str, devices_per_node: int) -> float:
 
 
 def _by_generation(part: str, devices_per_node: int) -> float:
-    """Return what ``8x NDR InfiniBand`` means, where no rate is written."""
-    count = _COUNT_BEFORE.search(part)
-    for name, rate in words("hardware")["generations"].items():
-        if count and re.search(rf"\b{name}(200|400|800)?\b", part, re.I):
-            return int(count.group(1)) * rate / 8 * 1e9 / devices_per_node
+    """Return what ``8x NDR InfiniBand`` or a cloud's instance means, where no rate is written."""
+    said = words("hardware")
+    if instance := meaning(said["instances"], part.lower(), 0.0):
+        return float(instance) / 8 * 1e9 / devices_per_node
+    count = _COUNT_BEFORE.search(part) or _COUNT_AFTER.search(part)
+    for name, rate in said["generations"].items():
+        if re.search(rf"\b{name}(200|400|800)?\b", part, re.I):
+            return (int(count.group(1)) / devices_per_node if count else 1.0) * rate / 8 * 1e9
     return 0.0

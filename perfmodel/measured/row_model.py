@@ -79,7 +79,7 @@ def model_from_row(row: Mapping[str, Any], **overrides: Any) -> ModelSpec:
     if str(row.get("tied") or "").strip():
         shared["tied_embeddings"] = _flag(row, "tied", False)
     if _optional(row, "n_experts"):
-        return moe_model(name, **{**shared, **_experts(row, ffn), **overrides})
+        return _with_windows(moe_model(name, **{**shared, **_experts(row, ffn), **overrides}), row)
     if not ffn:
         raise ModelError("column 'ffn': empty")
     fields = {"intermediate_size": ffn, "gated": gated}
@@ -138,6 +138,8 @@ def _with_windows(model: ModelSpec, row: Mapping[str, Any]) -> ModelSpec:
     sliding, period, window = (int(group) for group in match.groups())
     if not 0 < sliding <= period or window < 1:
         raise ModelError(f"column 'attn_note': {note!r} makes no sense")
+    if any(layer.attention.kind == "mla" for layer in model.layers):
+        raise ModelError(f"column 'attn_note': {note!r}, but latent attention has no windows")
 
     def layer(index: int, spec: LayerSpec) -> LayerSpec:
         if index % period >= sliding:
@@ -181,6 +183,13 @@ def _flag(row: Mapping[str, Any], column: str, default: bool) -> bool:
 
 
 WITHOUT_ARCHITECTURE = "architecture not stated"
+ARCHITECTURE = ("layers", "hidden", "heads", "vocab")
+"""Cells that state an architecture, with ``ffn`` or ``n_experts``."""
+# What tables add to a model's name: how it is trained, a rank, how many layers are left, its size.
+_ADDED = re.compile(
+    r"[-_ ]+(?:q?lora|sft|(?:pre|fine-?)?(?:train|tun)\w*|r\d+|(\d+)[-_ ]?(?:layers?|l)|\d+[bt])$",
+    re.I,
+)
 # Endings of checkpoints' names that tell how weights are kept, and words that come after them.
 _FORMAT = re.compile(
     r"[-_ ](?:(?:nv|mx)?fp(?:4|8|16)|bf16|w\d+a\d+(?:kv\d+)?|int[48]|awq|gptq|qat|quantized|kv)"
@@ -212,6 +221,64 @@ def served_model(row: MeasuredRow) -> tuple[ModelSpec, tuple[str, ...]]:
         except ModelError as error:
             reason = str(error)
     raise Skip(WITHOUT_ARCHITECTURE, reason, scorable=False)
+
+
+def trained_model(row: Mapping[str, Any], modules: int = 0) -> tuple[ModelSpec, tuple[str, ...]]:
+    """Return the model of a training run: by its cells, else the preset that its name means.
+
+    Parameters
+    ----------
+    row : mapping
+        Column to value. Of a preset the layers and the vocabulary are those of the row, where it
+        states them.
+    modules : int
+        Multi-token-prediction modules that are trained.
+
+    Raises
+    ------
+    ModelError
+        Neither are all cells there nor is the name known, or the row states another width.
+    """
+    stated = [column for column in ARCHITECTURE if _optional(row, column)]
+    block = _optional(row, "ffn") or _optional(row, "n_experts")
+    name = str(row.get("model") or "")
+    preset, left = named_preset(name)
+    if not preset or (block and len(stated) == len(ARCHITECTURE)):
+        return model_from_row(row, **({"mtp_modules": modules} if modules else {})), ()
+    known = load_model(preset, mtp="stated" if modules else "none")
+    hidden = _optional(row, "hidden") or known.hidden_size
+    if hidden != known.hidden_size:
+        raise ModelError(f"column 'hidden': {hidden}, but '{name}' has {known.hidden_size}")
+    count = _optional(row, "layers") or left or known.num_layers
+    model = replace(
+        known,
+        layers=(known.layers + known.layers[-1:] * count)[:count],
+        mtp_layers=known.mtp_layers[:modules],
+        vocab_size=_optional(row, "vocab") or known.vocab_size,
+    )
+    return model, (
+        f"architecture of {preset}" + (f", {count} layers" * (count != known.num_layers)),
+    )
+
+
+@lru_cache(maxsize=256)
+def named_preset(name: str) -> tuple[str, int]:
+    """Return the preset that a model's name means, and how many layers it says are left, or 0.
+
+    ``KF-7B (Llama-3-8B)``, ``DeepSeek-V3 671B (MLPerf)``, ``Llama-2-70B LoRA r16``,
+    ``LLAMA3-70B-12layers``. Empty where it means none.
+    """
+    inside = re.findall(r"\(([^()]*)\)", name)
+    for text in (name, re.sub(r"\([^()]*\)", " ", name), *inside):
+        left, text = 0, text.strip()
+        while text:
+            if (preset := find_preset(text)) is not None:
+                return preset, left
+            found = _ADDED.search(text)
+            if not found:
+                break
+            left, text = int(found.group(1) or left), text[: found.start()]
+    return "", 0
 
 
 @lru_cache(maxsize=256)

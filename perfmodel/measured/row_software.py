@@ -38,6 +38,7 @@ from perfmodel.software.modules import (
     WORDS,
     graph_facts,
 )
+from perfmodel.training.flops import FORWARD_AND_BACKWARD, model_flops_per_token
 
 MONTHS = 12
 UNSTATED = {"pp": 1, "n_gpus": 1, "gpus_per_node": 8}
@@ -83,22 +84,54 @@ def _given(condition: str, row: MeasuredRow, framework: Framework) -> bool:
 def software_of(row: MeasuredRow) -> tuple[str, tuple[str, ...]]:
     """Return the preset of a row's software and release, and notes.
 
-    Software without facts is a plain stack of the year that the row states.
+    Software without facts is a plain stack of its kind and of the year that the row states.
     """
     cell, month = row.lower("framework"), release_of(row)
-    found = meaning(words("training")["software"], cell)
-    if found == "nemo" and row.lower("version").startswith("mlperf"):
-        found = "nvidia-mlperf"  # containers of a round, ahead of NeMo's releases
+    said = words("training")
+    found = meaning(said["software"], cell)
+    if row.lower("version").startswith("mlperf"):
+        # containers of a round, ahead of releases
+        where = f"{cell} {row.lower('hardware')}"
+        found = meaning({"primus": "primus", **said["containers"]}, where) or found
+        month = month if found == "nvidia-mlperf" else month_of(row)
     if found == "primus" and "turbo" in row.lower("overlap"):
         found = "primus-turbo"
-    notes: tuple[str, ...] = ()
     if not found:
-        found = meaning(words("training")["compiled"], row.lower("hardware"), "plain")
-        notes = (f"framework '{row.text('framework')}' taken as {found} of its year",)
+        return unknown_software(row, month_of(row))
     own = FRAMEWORKS[find_framework(found)].software
-    round_of_others = row.lower("version").startswith("mlperf") and own != "nvidia-mlperf"
-    dated = bool(month) and len(releases_of(own)) > 1 and not round_of_others
-    return find_framework(f"{own}@{month}" if dated else found), notes
+    dated = bool(month) and len(releases_of(own)) > 1
+    return find_framework(f"{own}@{month}" if dated else found), ()
+
+
+def unknown_software(row: MeasuredRow, month: str) -> tuple[str, tuple[str, ...]]:
+    """Return the plain stack of a row's kind and of a month, and notes.
+
+    The device tells the kind, else words of the cell, else the degrees.
+    """
+    divided = max(row.number("tp") or 1, row.number("pp") or 1) > 1
+    found = (
+        meaning(words("training")["compiled"], row.lower("hardware"))
+        or meaning(words("training")["kinds"], row.lower("framework"))
+        or ("plain-megatron" if divided else "plain")
+    )
+    dated = month and len(releases_of(found)) > 1
+    preset = find_framework(f"{found}@{month}" if dated else found)
+    return preset, (f"framework '{row.text('framework')}' taken as {preset}, unknown of its kind",)
+
+
+def month_of(row: MeasuredRow) -> str:
+    """Return the month or year of a row's software: stated, of its round or release; or empty."""
+    month = release_of(row)
+    if row.lower("version").startswith("mlperf"):
+        return str(meaning(words("training")["rounds"], month))
+    if re.fullmatch(r"20\d\d(-\d\d)?", month):
+        return month
+    if core := meaning(words("training")["cores"], month):
+        return str(core)
+    stated = re.search(
+        r"torch[ =:v]*(\d+\.\d+)", f"{row.lower('framework')} {row.lower('version')}"
+    )
+    return str(meaning(words("training")["torch"], stated.group(1))) if stated else ""
 
 
 def release_of(row: MeasuredRow) -> str:
@@ -121,6 +154,24 @@ def release_of(row: MeasuredRow) -> str:
     return ""
 
 
+def counted_flops(row: MeasuredRow, model: ModelSpec, length: int) -> float:
+    """Return the FLOP of a token as a row's publisher counts them (PaLM's way unless known)."""
+    cell, stated = row.lower("framework"), row.lower("tflops_formula_stated")
+    counts = words("training")["flop_counts"]
+    known: Mapping[str, Any] = next((it for it in counts if re.search(it["software"], cell)), {})
+    month = month_of(row) or "9999"
+    causal = bool(known.get("causal_since")) and month >= known["causal_since"]
+    repeats = known.get("repeats", month <= known.get("repeats_until", ""))
+    if stated:
+        causal = "causal" in re.sub(r"non-?causal", "", stated)
+        repeats = re.search(r"incl\w*\.? (?:activation )?rec|hardware flop", stated) is not None
+    flops = float(model_flops_per_token(model, length, causal=causal))
+    if not repeats or recompute_of(row).level != "full":
+        return flops
+    output = FORWARD_AND_BACKWARD * 2.0 * model.hidden_size * model.vocab_size
+    return output + (flops - output) * (FORWARD_AND_BACKWARD + 1.0) / FORWARD_AND_BACKWARD
+
+
 # Settings that a table took from the newest recipe of a repository, not from the run's release:
 # what recipes switch on changes with each one, so that the dated facts know better.
 _OF_ANOTHER_RELEASE = re.compile(r"overlap from (?:the )?(?:repo|repository) head")
@@ -138,6 +189,8 @@ def framework_of(row: MeasuredRow, run: Run) -> tuple[Framework, tuple[str, ...]
     framework = as_run(load_framework(name), run)
     if _OF_ANOTHER_RELEASE.search(row.lower("notes")):
         row = row.replaced("overlap", "")
+    if row.truth("compile", False):
+        row = row.replaced("overlap", f"{row.text('overlap')} torch.compile")
     for rule in rules():
         if rule.holds(row, framework):
             framework = replace(framework, **rule.changes)

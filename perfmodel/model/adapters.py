@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from perfmodel.base.errors import ModelError, did_you_mean
+from perfmodel.base.files import read_rows
 from perfmodel.model.attention import AttentionSpec
 from perfmodel.model.layers import LayerSpec, MlpSpec
 from perfmodel.model.pieces import check_choice, check_size
@@ -35,29 +37,9 @@ class Target:
     matrices: tuple[str, ...]
 
 
-_UP = Target("columns", "linear_fc1", ("gate_proj", "up_proj"))
-_DOWN = Target("rows", "linear_fc2", ("down_proj",))
-_IN = Target("columns", "in_proj", ())
-_OUT = Target("rows", "out_proj", ())
 TARGETS: Mapping[str, Target] = {
-    "attention.qkv": Target("columns", "linear_qkv", ("q_proj", "k_proj", "v_proj")),
-    "attention.query": Target("columns", "linear_q", ("q_proj",)),
-    "attention.key_value": Target("columns", "linear_kv", ("k_proj", "v_proj")),
-    "attention.query_down": Target("whole", "linear_q_down_proj", ("q_a_proj",)),
-    "attention.query_up": Target("columns", "linear_q_up_proj", ("q_b_proj",)),
-    "attention.key_value_down": Target("whole", "linear_kv_down_proj", ("kv_a_proj_with_mqa",)),
-    "attention.key_value_up": Target("columns", "linear_kv_up_proj", ("kv_b_proj",)),
-    "attention.output": Target("rows", "linear_proj", ("o_proj",)),
-    "mlp.up": _UP,
-    "mlp.down": _DOWN,
-    "mlp.shared.up": _UP,
-    "mlp.shared.down": _DOWN,
-    "mlp.experts_up": _UP,
-    "mlp.experts_down": _DOWN,
-    "recurrence.input": _IN,
-    "recurrence.output": _OUT,
-    "convolution.input": _IN,
-    "convolution.output": _OUT,
+    row["product"]: Target(row["split"], row["word"], tuple(row.get("matrices", "").split()))
+    for row in read_rows(Path(__file__).with_name("adapters.csv"))
 }
 """Products by the names of their operations (`perfmodel.operations`)."""
 

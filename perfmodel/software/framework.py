@@ -326,7 +326,7 @@ class Framework:
     activation_input_bytes: float = fact(
         "kept of what a gated activation reads; 0: as of any activation", "B", minimum=0.0
     )
-    recomputes_activations: bool = fact(
+    repeats_activations: bool = fact(
         "what gated activations put out is never kept: backward computes it again, whatever else "
         "is recomputed"
     )
@@ -503,7 +503,8 @@ def framework_of_record(record: Mapping[str, Any]) -> Framework:
     changed = {
         key: value
         for key, value in record.items()
-        if key != "name" and (value != getattr(preset, key, None) or f"{key}=" in name)
+        if key not in ("name", *IDENTITY)
+        and (value != getattr(preset, key, None) or f"{key}=" in name)
     }
     return load_framework(preset, **changed)
 

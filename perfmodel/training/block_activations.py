@@ -377,7 +377,7 @@ def _block(at: Scope, mlp: MlpSpec, rows: Size, width: Size, module: str) -> Kep
     """
     wide = rows * width * (2.0 if mlp.gated else 1.0)
     before = wide * (at.gate_inputs if mlp.gated else at.stored)
-    gone = mlp.gated and at.framework.recomputes_activations
+    gone = mlp.gated and at.framework.repeats_activations
     after = 0.0 * rows if gone else rows * width * at.inputs
     if mlp.gated and not at.fused:
         after = after + rows * width * at.stored

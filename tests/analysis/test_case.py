@@ -25,7 +25,7 @@ def test_all_rates_faster_and_all_times_shorter_scale_the_step() -> None:
         change = {
             path: case.hardware.value(path) * factor**-power
             for path, power in paths.items()
-            if power and case.hardware.value(path)
+            if case.hardware.value(path)  # energies stay as they are, whatever the clock
         }
         (found,) = case.vary([change])
         assert found.value * factor == pytest.approx(base, rel=1e-9)

@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.measured.row_choices import likeliest, likely_chunks, micro_batches, virtual_chunks
+from perfmodel.measured.row_choices import (
+    expert_degree,
+    grouped,
+    likeliest,
+    likely_chunks,
+    micro_batches,
+    virtual_chunks,
+)
 from perfmodel.measured.rows import MeasuredRow
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import load_framework
@@ -46,6 +53,41 @@ def test_virtual_chunks_are_open_where_software_or_table_say_so() -> None:
     assert chunks("nemo@24.09") == [10, 1]
     assert chunks("nemo@24.09", vpp="1") == [1]
     assert chunks("nemo@24.09", pipeline=1) == [1]
+
+
+def test_chunks_of_layers_with_experts_have_twice_the_layers() -> None:
+    """Recipes of Megatron-Bridge: DeepSeek-V3 4 chunks on 4 stages, Qwen3 235B 3 on 8."""
+    bridge = load_framework("megatron-bridge@0.4")
+
+    def chunks(model: str, pipeline: int) -> int:
+        return virtual_chunks(row(), bridge, load_model(model), pipeline)[0]
+
+    assert [chunks("deepseek-v3", stages) for stages in (2, 4, 8, 16)] == [8, 4, 2, 1]
+    assert chunks("qwen3-235b-a22b", 8) == 3
+    assert chunks("llama-3.1-405b", 8) == 8
+
+
+def test_expert_ranks_fill_what_experts_are_divided_over() -> None:
+    bridge = load_framework("megatron-bridge@0.4")
+    assert expert_degree(bridge, 256, 64, 1) == 64  # DeepSeek-V3 on 256 GB200, 4 stages
+    assert expert_degree(bridge, 128, 96, 1) == 32
+    assert expert_degree(bridge, 8, 8, 2) == 4
+    assert expert_degree(load_framework("fsdp"), 8, 8, 1) == 1
+
+
+def test_groups_of_micro_batches_leave_no_rest_or_a_whole_one() -> None:
+    stages = {"pipeline_parallel": 4, "data_parallel": 2, "micro_batch_size": 1}
+
+    def group(sequences: int, **more: object) -> object:
+        candidate = {**stages, "virtual_pipeline": 3, "global_batch_size": sequences, **more}
+        return grouped(candidate).get("micro_batch_group")
+
+    assert group(10) == 5
+    assert group(22) == 6  # 11 micro-batches: 6 and 5
+    assert group(16) is None
+    assert group(6) is None  # fewer than stages: impossible
+    assert group(10, virtual_pipeline=1) is None
+    assert group(10, pipeline_schedule="zb_v") is None
 
 
 def test_micro_batches_divide_the_batch_of_a_replica() -> None:

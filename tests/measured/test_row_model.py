@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from perfmodel.base.errors import ModelError
-from perfmodel.measured.row_model import model_from_row, served_model
+from perfmodel.measured.row_model import (
+    model_from_row,
+    named_preset,
+    served_model,
+    trained_model,
+)
 from perfmodel.measured.rows import MeasuredRow, Skip
 from tests.data import table_of
 
@@ -63,6 +68,42 @@ def test_rows_of_the_development_table_give_the_counts_stated_beside_them(
         learned = positions if model.position_embedding == "learned" else 0
         count = (model.parameter_count() + tied - learned) / 1e9
         assert count == pytest.approx(float(row["params_total_B"]), rel=2e-3), row["model"]
+
+
+@pytest.mark.parametrize(
+    ("name", "preset", "layers"),
+    [
+        ("LLAMA3_70B", "llama-3-70b", 0),
+        ("KF-7B (Llama-3-8B)", "llama-3-8b", 0),
+        ("DeepSeek-V3 671B (MLPerf)", "deepseek-v3", 0),
+        ("Llama-2-70B LoRA r16", "llama-2-70b", 0),
+        ("Qwen3-8B pretraining", "qwen3-8b", 0),
+        ("LLAMA3-70B-12layers", "llama-3-70b", 12),
+        ("llama2-7B-16L", "llama-2-7b", 16),
+        ("GPT 12L h512", "", 0),
+        ("", "", 0),
+    ],
+)
+def test_names_of_trained_models(name: str, preset: str, layers: int) -> None:
+    assert named_preset(name) == (preset, layers)
+
+
+def test_a_row_may_cut_a_known_model_but_not_contradict_it() -> None:
+    model, notes = trained_model({"model": "DeepSeek-V3", "layers": "4", "vocab": "1000"})
+    assert (model.num_layers, model.vocab_size, model.hidden_size) == (4, 1000, 7168)
+    assert notes == ("architecture of deepseek-v3, 4 layers",)
+    assert len(trained_model({"model": "DeepSeek-V3"}, 1)[0].mtp_layers) == 1
+    assert trained_model(ROW)[0] == model_from_row(ROW)
+    with pytest.raises(ModelError, match="column 'hidden': 64, but 'Qwen3-8B' has 4096"):
+        trained_model({"model": "Qwen3-8B", "hidden": "64"})
+
+
+def test_latent_attention_has_no_windows() -> None:
+    latent = {"mla_kv_lora": "16", "mla_nope": "8", "mla_rope": "8", "mla_v": "8"}
+    experts = {"n_experts": "4", "topk": "2", "attn_note": "1 of 2 layers sliding window 32"}
+    assert model_from_row({**ROW, **experts}).layers[0].attention.window == 32
+    with pytest.raises(ModelError, match="latent attention has no windows"):
+        model_from_row({**ROW, **experts, **latent})
 
 
 # Spellings of InferenceX, NVIDIA, AMD, Red Hat and of tables of results -> preset.

@@ -113,6 +113,7 @@ def test_what_runs_mean_that_do_not_say():
         "plain-2023",
         "plain-2024",
         "plain-2025",
+        "plain-jax",
         "torchtitan@0.1",
         "fsdp@1.11",
         "fsdp@2.0",
@@ -125,6 +126,7 @@ def test_what_runs_mean_that_do_not_say():
         "nanotron",
         "nemo@22.09",
         "plain-2020",
+        "plain-megatron-2021",
     }
     assert not load_framework("maxtext").accumulates_gradients
 

@@ -258,7 +258,7 @@ def test_deepseek_v3_keeps_inputs_of_swiglu_and_outputs_of_attention_narrow():
             "megatron",
             **facts,
             activation_input_bytes=1.0,
-            recomputes_activations=True,
+            repeats_activations=True,
             attention_output_bytes=1.5,
         ),
     )

@@ -62,7 +62,7 @@ def reading_of(row: MeasuredRow) -> tuple[str, float]:
     return told["reading"], UNITS[row.lower("unit") or told["unit"]]
 
 
-def measured_peak(row: MeasuredRow, batch: int = 0) -> float:
+def measured_peak(row: MeasuredRow, batch: int = 0, model: ModelSpec | None = None) -> float:
     """Return what was measured [B]; for activations relative to a baseline, their share [1].
 
     Raises
@@ -106,8 +106,9 @@ def case_of(row: MeasuredRow) -> Case:
     Skip
         With the reason why it cannot be.
     """
-    measure = (lambda row, batch: 0.0) if crashed(row) else measured_peak
-    measure(row, 0)
+    measure = (lambda row, batch, model: 0.0) if crashed(row) else measured_peak
+    if not crashed(row):
+        measured_peak(row)
     return training.run_of(stated_elsewhere(row), measure, batch_needed=False)
 
 
@@ -252,7 +253,7 @@ KIND = MemoryKind(
     name="memory",
     quantity="peak_memory",
     unit="B",
-    needed=("hardware", "n_gpus", "layers", "hidden", "heads", "vocab", "tp", "pp", "gbs", "seq"),
+    needed=("hardware", "n_gpus", "tp", "pp", "gbs", "seq"),
     measurements=MEASUREMENTS,
     group_by=("family", "hardware", "precision", "architecture", "scale", "read", "assumed"),
     whole=training.WHOLE_NUMBERS,

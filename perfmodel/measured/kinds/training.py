@@ -22,15 +22,18 @@ from perfmodel.measured.kind import Further, Kind
 from perfmodel.measured.row_choices import (
     RECOMPUTE_LEVELS,
     assumed_batch,
+    expert_degree,
+    grouped,
     likeliest,
     micro_batches,
     schedule_of,
     virtual_chunks,
 )
-from perfmodel.measured.row_hardware import hardware_of
-from perfmodel.measured.row_model import model_from_row
+from perfmodel.measured.row_hardware import bf16_peak, hardware_of
+from perfmodel.measured.row_model import named_preset, trained_model
 from perfmodel.measured.row_software import (
     context_parallel_kind,
+    counted_flops,
     framework_of,
     precision_of,
     recompute_of,
@@ -38,7 +41,7 @@ from perfmodel.measured.row_software import (
     tuned,
     zero_of,
 )
-from perfmodel.measured.rows import MeasuredRow, Outcome, Skip
+from perfmodel.measured.rows import ComparedRow, MeasuredRow, Outcome, Skip
 from perfmodel.model.presets import list_models, load_model
 from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import Framework
@@ -50,7 +53,9 @@ if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
     from perfmodel.measured.rows import ComparedRow
 
-MEASUREMENTS = ("meas_iter_s", "meas_tokens_s_gpu", "der_iter_s", "der_tokens_s_gpu")
+THROUGHPUTS = ("meas_tokens_s_gpu", "meas_tokens_s", "meas_samples_s", "meas_samples_s_gpu")
+FLOP_RATES = ("meas_tflops_gpu", "meas_mfu_pct")
+MEASUREMENTS = ("meas_iter_s", *THROUGHPUTS, "der_iter_s", "der_tokens_s_gpu", *FLOP_RATES)
 WHOLE_NUMBERS = (
     *("n_gpus", "gpus_per_node", "layers", "hidden", "heads", "kv_heads", "head_dim", "vocab"),
     *("ffn", "moe_ffn", "topk", "seq", "tp", "pp", "cp", "ep", "etp", "dp", "mbs", "gbs"),
@@ -116,12 +121,19 @@ def derived(row: MeasuredRow) -> dict[str, str]:
     devices = row.whole("n_gpus") or 0
     scale = next((name for limit, name in SCALES if devices <= limit), ">512")
     return {
-        "architecture": "moe" if row.text("n_experts") not in ("", "0") else "dense",
+        "architecture": "moe" if _has_experts(row) else "dense",
         "scale": scale,
     }
 
 
-def measured_step_time(row: MeasuredRow, batch: int) -> float:
+def _has_experts(row: MeasuredRow) -> bool:
+    preset, _ = named_preset(row.text("model"))
+    if row.text("n_experts") or row.text("ffn") or not preset:
+        return row.text("n_experts") not in ("", "0")
+    return load_model(preset).has_experts
+
+
+def measured_step_time(row: MeasuredRow, batch: int, model: ModelSpec) -> float:
     """Return the measured time of a step [s].
 
     Parameters
@@ -129,6 +141,8 @@ def measured_step_time(row: MeasuredRow, batch: int) -> float:
     row : MeasuredRow
     batch : int
         Sequences of a step, which turn a throughput into a time.
+    model : ModelSpec
+        Of which FLOP rates are.
 
     Raises
     ------
@@ -138,14 +152,32 @@ def measured_step_time(row: MeasuredRow, batch: int) -> float:
     if (stated := row.positive("meas_iter_s")) is not None:
         return stated
     length, devices = _stated(row, "seq"), _stated(row, "n_gpus")
-    throughput = row.positive("meas_tokens_s_gpu")
+    throughput = _throughput(row, length, devices)
     if throughput is None:
         if (stated := row.positive("der_iter_s")) is not None:
             return stated
-        throughput = row.positive("der_tokens_s_gpu")
+        throughput = row.positive("der_tokens_s_gpu") or _by_flops(row, length, model)
     if throughput is None:
         raise Skip("no usable measurement", scorable=False)
     return batch * length / (throughput * devices)
+
+
+def _throughput(row: MeasuredRow, length: int, devices: int) -> float | None:
+    """Return tokens per second and device where a throughput was measured."""
+    for column in THROUGHPUTS:
+        if (value := row.positive(column)) is not None:
+            of_each = value * (length if "samples" in column else 1)
+            return of_each if column.endswith("_gpu") else of_each / devices
+    return None
+
+
+def _by_flops(row: MeasuredRow, length: int, model: ModelSpec) -> float | None:
+    """Return the same from a rate of FLOP, counted as its software does."""
+    rate, share = row.number("meas_tflops_gpu"), row.number("meas_mfu_pct")
+    if not rate and share:
+        peak = row.positive("bf16_peak_used") or bf16_peak(row)
+        rate = peak * share / 100.0
+    return None if not rate else rate * 1e12 / counted_flops(row, model, length)
 
 
 def case_of(row: MeasuredRow) -> Case:
@@ -156,14 +188,15 @@ def case_of(row: MeasuredRow) -> Case:
     Skip
         With the reason why it cannot be.
     """
-    if not any(row.positive(column) for column in MEASUREMENTS):
+    if not any(row.number(column) for column in MEASUREMENTS):
         raise Skip("no usable measurement", scorable=False)
-    timed = row.positive("meas_iter_s") or not row.positive("meas_tokens_s_gpu")
+    rates = (*THROUGHPUTS, *(() if row.positive("der_iter_s") else FLOP_RATES))
+    timed = row.positive("meas_iter_s") or not any(row.number(column) for column in rates)
     return run_of(row, measured_step_time, batch_needed=bool(timed))
 
 
 def run_of(
-    row: MeasuredRow, measure: Callable[[MeasuredRow, int], float], *, batch_needed: bool
+    row: MeasuredRow, measure: Callable[[MeasuredRow, int, ModelSpec], float], *, batch_needed: bool
 ) -> Case:
     """Turn a row into what a sweep needs, whatever was measured of the run.
 
@@ -171,7 +204,7 @@ def run_of(
     ----------
     row : MeasuredRow
     measure : callable
-        Row and global batch -> what was measured.
+        Row, global batch and model -> what was measured.
     batch_needed : bool
         A row without a global batch is refused, instead of taking a likely one.
 
@@ -191,8 +224,8 @@ def run_of(
     hardware, hardware_notes = hardware_of(row)
     precision, assumed, precision_notes = precision_of(row)
     domain = hardware.system.network[0].size
-    experts = row.text("n_experts") not in ("", "0")
     model, known, model_notes = _model_of(row)
+    experts = model.has_experts
     sinks = known is not None and known.has_sinks
     run = Run(precision, experts, domain, hardware.device.name, sinks=sinks)
     framework, software_notes = framework_of(row, run)
@@ -210,9 +243,12 @@ def run_of(
             raise Skip("global batch not stated", "nor a throughput, to which a likely one does")
         batch = assumed_batch(row, framework, pipeline, data)
         assumed = (*assumed, f"global_batch_size={batch}")
-    measured = measure(row, batch)
-    expert = row.whole("ep") or 1
+    measured = measure(row, batch, model)
     zero, shards = zero_of(row, framework, pipeline, tensor_parallel * pipeline)
+    shards = 0 if shards >= data * context else shards
+    ranks = (shards or data * context) * tensor_parallel
+    expert, expert_tensor, said = _experts_over(row, model, framework, tensor_parallel, ranks)
+    assumed = (*assumed, *said)
     fixed: dict[str, Any] = {
         "tensor_parallel": tensor_parallel,
         "sequence_parallel": sequence_parallel(row, framework, tensor_parallel),
@@ -221,12 +257,9 @@ def run_of(
         "pipeline_parallel": pipeline,
         "data_parallel": data,
         "zero_stage": zero,
-        "shard_group": 0 if shards >= data * context else shards,
-        "expert_parallel": expert if experts else 1,
-        "expert_tensor_parallel": row.whole("etp")
-        or _expert_tensor(framework, tensor_parallel, expert, devices // pipeline)
-        if experts
-        else 1,
+        "shard_group": shards,
+        "expert_parallel": expert,
+        "expert_tensor_parallel": expert_tensor,
         "global_batch_size": batch,
         "sequence_length": length,
         "precision": precision,
@@ -248,7 +281,7 @@ def run_of(
         "recompute": [level] if level else list(RECOMPUTE_LEVELS),
     }
     candidates = [
-        {**fixed, **recompute.layers, **dict(zip(open_axes, values, strict=True))}
+        grouped({**fixed, **recompute.layers, **dict(zip(open_axes, values, strict=True))})
         for values in itertools.product(*open_axes.values())
     ]
     return Case(
@@ -268,10 +301,22 @@ def run_of(
     )
 
 
-def _expert_tensor(framework: Framework, tensor_parallel: int, expert: int, ranks: int) -> int:
-    """Return the expert-tensor degree of a run that states none; 1 where no other is possible."""
-    shared = framework.expert_tensor_parallel and ranks % (tensor_parallel * expert) == 0
-    return tensor_parallel if shared else 1
+def _experts_over(
+    row: MeasuredRow, model: ModelSpec, framework: Framework, tensor_parallel: int, ranks: int
+) -> tuple[int, int, tuple[str, ...]]:
+    """Return expert and expert-tensor degrees, stated or likely, and what was assumed."""
+    if not model.has_experts:
+        return 1, 1, ()
+    expert, tensor = row.whole("ep"), row.whole("etp")
+    if tensor is None:
+        # The tensor degree where the software divides experts by it, if that is possible.
+        shared = framework.expert_tensor_parallel and ranks % (tensor_parallel * (expert or 1)) == 0
+        tensor = tensor_parallel if shared else 1
+    if expert is not None:
+        return expert, tensor, ()
+    count = next(mlp.experts for layer in model.layers for mlp in layer.mlps if mlp.kind == "moe")
+    likely = expert_degree(framework, count, ranks, tensor)
+    return likely, tensor, (f"expert_parallel={likely}",)
 
 
 def _degree(row: MeasuredRow, column: str, framework: Framework) -> int:
@@ -288,11 +333,11 @@ def _model_of(row: MeasuredRow) -> tuple[ModelSpec, ModelSpec | None, tuple[str,
     if row.text("attn_note") and not cells["attn_note"]:
         notes.append(f"'{row.text('attn_note')}' not understood: full attention taken")
     try:
-        model = model_from_row(cells)
+        model, read = trained_model(cells)
     except ModelError as error:
         raise Skip("architecture not stated", str(error), scorable=False) from None
     # Rows differ in name and source of the same model; one sweep serves them all.
-    return replace(model, name="measured", source=""), published(model), tuple(notes)
+    return replace(model, name="measured", source=""), published(model), (*notes, *read)
 
 
 def _with_modules(
@@ -303,7 +348,7 @@ def _with_modules(
     if not modules:
         return model, ()
     try:
-        deeper = model_from_row(_cells(row), mtp_modules=modules)
+        deeper, _ = trained_model(_cells(row), modules)
     except ModelError as error:
         raise Skip("architecture not stated", str(error), scorable=False) from None
     named = replace(deeper, name=model.name, source=model.source)
@@ -317,15 +362,25 @@ def _cells(row: MeasuredRow) -> dict[str, str]:
 def _windows(text: str) -> str:
     """Return an attention note in the form that models are built from; empty if there is none.
 
-    ``5 of 6 layers sliding window 1024``, ``every other layer: window 128`` and
-    ``sliding window 4096`` (all layers) are understood.
+    ``5 of 6 layers sliding window 1024``, ``5:1 local to global, window 1024``, ``every 4th layer
+    full, others window 4096``, ``every other layer: window 128`` and ``sliding window 4096`` (all
+    layers) are understood.
     """
-    window = re.search(r"window\D{0,20}(\d+)", text) or re.search(r"(\d+)\D{0,3}window", text)
+    word = r"(?:window|\bswa\b|local)"
+    window = re.search(rf"{word}\D{{0,20}}(\d{{2,}})", text) or re.search(
+        rf"(\d{{2,}})\D{{0,3}}(?:tokens?\s+)?(?:sliding )?{word}", text
+    )
     if not window:
         return ""
     some = re.search(r"(\d+) of (\d+)", text)
+    ratio = re.search(r"\b(\d+) ?: ?(\d+)\b", text)
+    full = re.search(r"every (\d+)(?:th|rd|nd)? layers? (?:is |has |with )?(?:full|global)", text)
     half = re.search(r"alternat|every other|every second|half", text)
     share = f"{some.group(1)} of {some.group(2)}" if some else "1 of 2" if half else "1 of 1"
+    if ratio and not some:
+        share = f"{ratio.group(1)} of {int(ratio.group(1)) + int(ratio.group(2))}"
+    elif full and not some:
+        share = f"{int(full.group(1)) - 1} of {full.group(1)}"
     return f"{share} layers sliding window {window.group(1)}"
 
 
@@ -429,12 +484,16 @@ def _choose(case: Case, columns: Mapping[str, Any]) -> Outcome:
     details = {name: float(columns[name][best]) for name in NUMBERS}
     chosen = dict(case.candidates[best])
     projected = details.pop("step_time")
-    assumed = tuple(f"{name}={chosen[name]}" for name in case.opened)
+    fits = bool(columns["fits"][best])
+    capacity = case.hardware.device.memory.capacity
+    excess = f"memory does not fit: {details['memory_total'] / capacity:.0%} of the device's"
+    opened = (*case.opened, *(("micro_batch_group",) if "micro_batch_group" in chosen else ()))
+    assumed = tuple(f"{name}={chosen[name]}" for name in opened)
     return Outcome(
         measured=case.measured,
         projected=projected,
         assumed=case.assumed + assumed,
-        notes=case.notes,
+        notes=case.notes if fits else (*case.notes, excess),
         details={
             "profile": case.hardware.name,
             "software": case.framework.name.partition("[")[0],
@@ -518,11 +577,11 @@ class TrainingKind(Kind):
 KIND = TrainingKind(
     name="training",
     quantity="step_time",
-    needed=("hardware", "n_gpus", "layers", "hidden", "heads", "vocab", "tp", "pp", "gbs", "seq"),
+    needed=("hardware", "n_gpus", "tp", "pp", "gbs", "seq"),
     measurements=MEASUREMENTS,
     group_by=("hardware", "precision", "architecture", "scale", "family", "assumed"),
     whole=WHOLE_NUMBERS,
-    positive=MEASUREMENTS,
+    positive=tuple(name for name in MEASUREMENTS if name not in FLOP_RATES),
     counts=counts,
     derived=derived,
     shares=SHARES,

@@ -15,6 +15,8 @@ from perfmodel.hwprofiles.constants import known
 from perfmodel.hwprofiles.family import load_family
 from perfmodel.hwprofiles.trust import PRIOR_CLOCK
 from perfmodel.measured.problem import with_constants
+from perfmodel.measured.row_software import software_of
+from perfmodel.measured.rows import MeasuredRow
 
 
 def write(data: Path, name: str, *lines: str) -> None:
@@ -128,3 +130,52 @@ def test_bands_are_of_all_devices(script: Any, tmp_path: Path) -> None:
     code, _, error = script("accuracy.left_out", str(tmp_path), "--rows", "streams", "--write")
     assert code == 2
     assert "--write takes all devices and rows" in error
+
+
+def row(**cells: str) -> MeasuredRow:
+    basic = {"hardware": "H100-80GB-SXM", "n_gpus": "64", "tp": "4", "pp": "8"}
+    return MeasuredRow({**basic, **cells}, "runs.csv", 2)
+
+
+@pytest.mark.parametrize(
+    ("cells", "preset"),
+    [
+        ({"framework": "NeMo/Megatron-Core", "version": "NeMo 24.07"}, "plain-megatron-2023"),
+        ({"framework": "PyTorch NVIDIA Release 25.09", "version": "MLPerf v5.1"}, "plain-megatron"),
+        ({"framework": "torchtitan (FSDP2)", "version": "2024-12"}, "plain-2024"),
+        ({"framework": "MaxText", "hardware": "TPU-v5e"}, "plain-jax"),
+        ({"framework": "Megatron-Core", "version": "r0.8.0"}, "plain-megatron-2023"),
+    ],
+)
+def test_software_without_its_page_is_the_plain_stack_of_its_kind(
+    script: Any, cells: dict[str, str], preset: str
+) -> None:
+    less = script.load("accuracy.left_out").without_software(row(**cells))
+    assert software_of(less)[0].startswith(preset)
+    assert software_of(row(**cells))[0] != software_of(less)[0]
+
+
+def test_a_machine_without_calibration_has_what_relatives_say(script: Any) -> None:
+    left_out = script.load("accuracy.left_out")
+    hopper, less = load_hardware("dgx-h100"), left_out.borrowed(load_family("nvidia-hopper"))[0]
+    found = left_out.without_calibration(hopper)
+    for key in ("launch_latency", "cluster_units"):
+        expected = less.calibration["gemm"][key].value
+        assert found.calibration["gemm"][key].value == pytest.approx(expected)
+    tpu = load_hardware("tpu-v5p-pod")
+    assert left_out.without_calibration(tpu) is tpu
+
+
+def test_tables_set_what_was_left_out_side_by_side(script: Any) -> None:
+    left_out = script.load("accuracy.left_out")
+    one = {"median": 0.1, "mean": 0.2, "p90": 0.3, "worst": 0.4, "bias": -0.1}
+    counted = {**one, "rows": 3, "count": 2}
+    sets = dict.fromkeys(left_out.SHOWN[1:], counted)
+    scores = {"average": one, "sets": sets, "families": {"NeMo": counted}}
+    found = {"in sample": scores, "software left out": scores}
+    lines = left_out.steps_markdown(found).splitlines()
+    assert lines[3].startswith("| families alike: software left out |")
+    assert lines[4] == "| all: in sample | 3 | 2 | 10.0 % | 20.0 % | 30.0 % | 40.0 % | -10.0 % |"
+    assert left_out.families_markdown(found).splitlines()[2] == (
+        "| NeMo | 10.0 (-10.0) | 10.0 (-10.0) |"
+    )

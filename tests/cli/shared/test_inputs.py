@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
+
 import pytest
 
 from perfmodel.analysis.single import one_strategy
@@ -15,7 +18,7 @@ from perfmodel.cli.shared.inputs import (
     of_software,
 )
 from perfmodel.model.presets import load_model
-from tests.cli.running import run
+from tests.cli.running import assert_one_line, run
 
 KERNEL = ("--m", "16", "--n", "16", "--k", "16")
 SETTINGS = {"software.dropout": True, "device.tdp": 500.0}
@@ -82,3 +85,44 @@ def test_a_value_in_another_unit_gets_a_remark(words: str, text: str) -> None:
 def test_a_plausible_value_gets_none(words: str) -> None:
     result = run("kernel", "gemm", "--hardware", "dgx-h100", *KERNEL, *words.split())
     assert result.stderr == ""
+
+
+STEP = "--model gpt2 --hardware dgx-h100 --devices 8 --seq-len 1024 --global-batch 64"
+SERVED = "--model gpt2 --hardware dgx-h100 --input-length 100 --output-length 10"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (f"project {STEP} --set device.peak_flops.fp8=1e15", "device.peak_flops.bf16 would"),
+        (f"project {STEP} --set system.price=3", "it counts for costs alone"),
+        (f"sweep {STEP} --sweep system.host.nvme_read=1e9,2e9", "'system.host.nvme_read' cannot"),
+        (f"search {STEP} --sweep system.host.nvme_read=1e9,2e9", "'system.host.nvme_read' cannot"),
+        (f"explain {STEP} --set system.network.1.latency=1e-6", "'system.network.1.latency' can"),
+        (f"launch {STEP} --for megatron --set device.tdp=500", "system.devices_per_node"),
+        (f"serve {SERVED} --concurrency 4 --set device.peak_flops.fp64=1e13", "bf16 would"),
+        (f"size {SERVED} --rate 1 --ttft 9 --set device.peak_flops.fp64=1e13", "bf16 would"),
+        ("kernel gemm --hardware dgx-h100 --m 64 --n 64 --k 64 --set device.tdp=500", "device.tdp"),
+        (
+            "collective all_reduce --hardware dgx-h100 --members 8 --size 1MiB "
+            "--set system.network.1.bandwidth=1e9",
+            "'system.network.1.bandwidth' cannot change any result of this request",
+        ),
+        ("topology show --hardware dgx-h100 --devices 16 --gpu-clock 1GHz", "device.boost_clock"),
+    ],
+)
+def test_a_number_that_cannot_act_is_refused_by_every_verb(words: str, said: str) -> None:
+    assert_one_line(run(*shlex.split(words)), "cannot change any result of this request", said)
+
+
+@pytest.mark.parametrize("words", ["--tokens 1e12", "-o FILE"])
+def test_a_price_acts_where_costs_are_counted_or_can_be_later(words: str, tmp_path: Path) -> None:
+    words = words.replace("FILE", str(tmp_path / "found.nc"))
+    result = run(*shlex.split(f"sweep {STEP} --tp 1 --set system.price=3 {words}"))
+    assert result.exit_code == 0, result.stderr
+
+
+def test_a_number_acts_where_it_does_on_one_of_several_profiles() -> None:
+    several = STEP.replace("dgx-h100", "dgx-h100,dgx-a100")
+    result = run(*shlex.split(f"sweep {several} --tp 1 --set device.tdp=100"))
+    assert result.exit_code == 0, result.stderr

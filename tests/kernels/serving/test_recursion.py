@@ -19,6 +19,7 @@ from perfmodel.kernels.serving.recursion import (
     requests_of,
     run_clients,
 )
+from perfmodel.kernels.serving.steady import close_points
 from perfmodel.kernels.serving.tables import (
     NO_ROOM,
     NO_STAGE_WORK,
@@ -136,6 +137,16 @@ def test_lengths_fill_their_range_evenly() -> None:
     assert abs(np.corrcoef(requests.inputs, requests.outputs)[0, 1]) < 0.05
     assert abs(np.corrcoef(requests.inputs[1:], requests.inputs[:-1])[0, 1]) < 0.05
     assert even_length(1.0, 0.0, 0.999) == 1.0
+
+
+def test_bounds_of_first_tokens_are_as_wide_as_in_closed_form() -> None:
+    deployments, loads = deployment(), load(concurrency=4.0, **SHORT)
+    closed = np.full((len(ROWS), 1, 1), np.nan)
+    close_points(TABLES, deployments, loads, closed)
+    found = row(deployments, loads)
+    ratio = found["time_to_first_token_high"] / found["time_to_first_token_mean"]
+    wanted = closed[ROWS.time_to_first_token_high] / closed[ROWS.time_to_first_token_mean]
+    assert ratio == pytest.approx(float(wanted[0, 0]))
 
 
 def test_one_client_more_may_make_fewer_requests() -> None:

@@ -11,6 +11,8 @@ import pytest
 from perfmodel.measured.compare import compare_file
 from perfmodel.measured.kinds.training import KIND, case_of, measured_step_time
 from perfmodel.measured.rows import MeasuredRow
+from perfmodel.model.build import dense_model
+from perfmodel.training.flops import model_flops_per_token
 from tests.data import MISSING, TRAINING_RUNS
 
 # NVIDIA Megatron-LM examples/llama/README.md, "FP8 Performance", LLAMA3-70B: 1621 tokens/s/GPU.
@@ -41,6 +43,9 @@ LLAMA_70B = {
 }
 
 
+TINY = dense_model("tiny", layers=2, hidden_size=64, heads=4, vocab_size=128, intermediate_size=256)
+
+
 def row(**cells: Any) -> MeasuredRow:
     return MeasuredRow({**LLAMA_70B, **{k: str(v) for k, v in cells.items()}}, "runs.csv", 2)
 
@@ -55,11 +60,72 @@ def write(path: Path, *rows: MeasuredRow) -> Path:
 
 
 def test_measured_step_time_comes_from_the_first_statement() -> None:
-    assert measured_step_time(row(), 128) == pytest.approx(128 * 8192 / (1621 * 64))
-    assert measured_step_time(row(meas_iter_s=9.0), 128) == 9.0
-    assert measured_step_time(row(meas_tokens_s_gpu="", der_iter_s=8.0), 128) == 8.0
+    assert measured_step_time(row(), 128, TINY) == pytest.approx(128 * 8192 / (1621 * 64))
+    assert measured_step_time(row(meas_iter_s=9.0), 128, TINY) == 9.0
+    assert measured_step_time(row(meas_tokens_s_gpu="", der_iter_s=8.0), 128, TINY) == 8.0
     derived = row(meas_tokens_s_gpu="", der_tokens_s_gpu=1000)
-    assert measured_step_time(derived, 128) == pytest.approx(128 * 8192 / 64e3)
+    assert measured_step_time(derived, 128, TINY) == pytest.approx(128 * 8192 / 64e3)
+
+
+@pytest.mark.parametrize(
+    ("cells", "tokens"),
+    [
+        ({"meas_tokens_s": 64_000}, 1000),
+        ({"meas_samples_s": 8}, 8 * 8192 / 64),
+        ({"meas_samples_s_gpu": 0.125}, 1024),
+        # Megatron-LM of 2025: before core 0.12 all scores of a square, since then half of them.
+        ({"meas_tflops_gpu": 400, "version": "core 0.9"}, {"causal": False}),
+        ({"meas_tflops_gpu": 400, "version": "core 0.16"}, {"causal": True}),
+        ({"meas_tflops_gpu": 400, "tflops_formula_stated": "non-causal"}, {"causal": False}),
+        ({"meas_mfu_pct": 40, "bf16_peak_used": 1000, "version": "2026"}, {"causal": True}),
+    ],
+)
+def test_any_rate_is_a_measurement(cells: dict[str, Any], tokens: Any) -> None:
+    silent = row(meas_tokens_s_gpu="", gbs="", **cells)
+    case = case_of(silent)  # a rate needs no batch
+    if isinstance(tokens, dict):
+        tokens = 400e12 / model_flops_per_token(case.model, 8192, **tokens)
+    batch = case.candidates[0]["global_batch_size"]
+    assert case.measured == pytest.approx(batch * 8192 / (tokens * 64))
+
+
+def test_full_recomputation_is_counted_where_the_software_counts_it() -> None:
+    """Narayanan et al. 2021, equation 3: 96 B s l h^2 (1 + s/6h + V/16lh)."""
+    cells = {"framework": "Megatron-DeepSpeed", "version": "2022-02", "meas_tokens_s_gpu": ""}
+    sizes = {"ffn": 4 * 8192, "gated_mlp": 0, "kv_heads": 64, "recompute": "full"}
+    case = case_of(row(**cells, **sizes, meas_tflops_gpu=100))
+    s, layers, h, v = 8192, 80, 8192, 128256
+    flops = 96 * s * layers * h**2 * (1 + s / (6 * h) + v / (16 * layers * h))
+    assert case.measured == pytest.approx(128 * flops / 64 / 100e12)
+
+
+def test_a_known_model_needs_no_architecture(tmp_path: Path) -> None:
+    sizes = ("layers", "hidden", "ffn", "gated_mlp", "heads", "kv_heads", "head_dim", "vocab")
+    cells = {k: v for k, v in LLAMA_70B.items() if k not in sizes}
+    named = MeasuredRow(cells, "runs.csv", 2)
+    found = compare_file("training", write(tmp_path / "t.csv", named)).rows[0]
+    stated = compare_file("training", write(tmp_path / "t.csv", row())).rows[0]
+    assert found.outcome.projected == pytest.approx(stated.outcome.projected, rel=1e-3)
+    assert "architecture of llama-3-70b" in found.outcome.notes
+    experts = named.replaced("model", "DeepSeek-V3 671B (MLPerf)").replaced("ep", "8")
+    assert KIND.derived(experts)["architecture"] == "moe"
+    assert case_of(experts).model.has_experts
+    short = case_of(named.replaced("model", "LLAMA3-70B-12layers").replaced("vpp", "1"))
+    assert short.model.num_layers == 12
+
+
+def test_interleaved_runs_had_groups_that_were_possible(tmp_path: Path) -> None:
+    """Five micro-batches on four stages ran in Megatron-Core with groups of five."""
+    cells = row(tp=1, pp=4, vpp=4, n_gpus=8, mbs=4, gbs=40)
+    found = compare_file("training", write(tmp_path / "t.csv", cells)).rows[0].outcome
+    assert "micro_batch_group=5" in found.assumed
+    assert found.projected is not None
+
+
+def test_runs_that_do_not_fit_say_so(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", row(recompute="full"), row(tp=1, pp=1, vpp=1))
+    said = [str(one.outcome.notes) for one in compare_file("training", path).rows]
+    assert ["memory does not fit" in notes for notes in said] == [False, True]
 
 
 def test_a_row_without_measurement_or_architecture_does_not_count_against_coverage(
@@ -69,7 +135,7 @@ def test_a_row_without_measurement_or_architecture_does_not_count_against_covera
         tmp_path / "t.csv",
         row(),
         row(meas_tokens_s_gpu=""),
-        row(layers=""),
+        row(layers="", model="ours"),
         row(arch_known="no"),
         row(seq=""),
         row(tp=""),
@@ -199,6 +265,17 @@ def test_an_unstated_expert_tensor_degree_is_the_softwares() -> None:
     assert degree(framework="Megatron-LM", tp=16, ep=8) == 1  # 128 do not divide 64 devices
 
 
+def test_an_unstated_expert_degree_fills_the_ranks_of_a_stage() -> None:
+    experts = {"n_experts": 128, "topk": 8, "moe_ffn": 1536, "pp": 1, "vpp": 1, "ep": ""}
+    case = case_of(row(**experts, framework="Megatron-Bridge"))
+    assert case.candidates[0]["expert_parallel"] == 64
+    assert "expert_parallel=64" in case.assumed
+    fsdp = case_of(row(**experts, framework="PyTorch FSDP"))
+    assert fsdp.candidates[0]["expert_parallel"] == 1
+    in_node = case_of(row(**{**experts, "tp": 1}, framework="Megatron-Bridge", fsdp_zero="HSDP 8"))
+    assert in_node.candidates[0]["expert_parallel"] == 8
+
+
 def test_partly_recomputed_layers_lie_between_none_and_all(tmp_path: Path) -> None:
     path = write(
         tmp_path / "t.csv",
@@ -248,12 +325,22 @@ def test_prediction_modules_are_stated_or_published() -> None:
         ("5 of 6 layers sliding window 1024", 67),  # 13 × 5 + 2 of 80 layers
         ("every other layer sliding window 128", 40),
         ("sliding window 4096", 80),
+        ("5:1 local to global, window 1024", 67),
+        ("every 4th layer full, others window 4096", 60),
+        ("128-token sliding window on every other layer", 40),
         ("parallel attention and MLP", 0),
     ],
 )
 def test_attention_notes(note: str, windows: int) -> None:
     model = case_of(row(attn_note=note)).model
     assert sum(layer.attention.kind == "sliding" for layer in model.layers) == windows
+
+
+def test_windows_of_layers_with_experts() -> None:
+    sizes = {"n_experts": 8, "topk": 2, "moe_ffn": 1024, "attn_note": "alternating window 128"}
+    model = case_of(row(**sizes)).model
+    assert sum(layer.attention.kind == "sliding" for layer in model.layers) == 40
+    assert model.has_experts
 
 
 def test_maxtext_batches_of_a_replica_are_one_micro_batch() -> None:
