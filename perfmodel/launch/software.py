@@ -306,13 +306,18 @@ def launch_of_row(
     DataError
         The results do not say what was swept.
     """
+    from perfmodel.hwprofiles.hardware import hardware_from_dict
+    from perfmodel.training.project import run_of
+
     try:
         provenance = json.loads(table.attrs["provenance"])
         model = model_from_record(record_of(provenance, "model", row.get("model")))
         facts = record_of(provenance, "framework", row.get("framework"))
         framework = framework_of_record(facts)
-        system = provenance["hardware"][row["hardware"]]["system"]
+        machine = provenance["hardware"][row["hardware"]]
+        system = machine["system"]
         devices = int(row.get("devices", table.attrs["devices"]))
+        run = run_of(model, hardware_from_dict(machine), str(row["precision"]))
     except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise DataError(
             f"'{source}' does not say what was swept ({error}); results written as .nc do"
@@ -326,6 +331,7 @@ def launch_of_row(
         devices,
         filled_nodes(devices, int(system.get("devices_per_node", 0))),
         filled_nodes(devices, int(network[0].get("size", 0))),
+        run=run,
     )
     return launch, [
         f"{model.name} on {devices:,} devices of {row['hardware']}: {chosen}",
