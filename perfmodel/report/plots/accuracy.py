@@ -286,6 +286,6 @@ def _number(cells: Mapping[str, str], name: str, where: str) -> float | None:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not 0.0 < value < math.inf:
+    if not 0.0 < value < 1e100:
         raise DataError(f"{where}: {name} '{shortened(text)}' is not a positive number")
     return value
