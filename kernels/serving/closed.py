@@ -19,7 +19,6 @@ from perfmodel.kernels.serving.passes import (
     line,
     mixers_beside,
     pass_beside,
-    pass_times,
     place,
     tokens_per_pass,
 )
@@ -441,60 +440,6 @@ def gap_quantile(
     return passes.alone[0] + time * longer * runs
 
 
-@jit_inline
-def ending_of(
-    tables: PassTables,
-    row: int,
-    cycle: Cycle,
-    answers: Answers,
-    tokens: FirstTokens,
-    longer: float,
-) -> tuple[float, float]:
-    """Return how long a loop of so many rounds takes, and what the end saves a pass of an answer.
-
-    Parameters
-    ----------
-    longer : float
-        The longest answer, relative to the mean.
-
-    Notes
-    -----
-    All R C requests go through s places; when the last of them starts all but s have ended, which
-    takes R C/s - 1 lives where they start and end together, and half a life more where they have
-    spread over a life meanwhile (renewals: t/T - 1/2 by a time t). That one takes a life, and
-    longer ones may take longer: of n requests that start evenly spread over a life T, and take up
-    to L, the last ends sqrt(pi T w / 2 n) before T + L on average, w the width of their lives.
-    Fewer and fewer decode meanwhile, and no prompts come.
-    Requests of one length end as they began, but for the prompts.
-    """
-    most = 1.0
-    quick = passes_alone = cycle.alone[0]
-    if cycle.step > 0.0:
-        width = 2.0 * (longer - 1.0)
-        most = max(longer - math.sqrt(0.5 * math.pi * width / cycle.everyone), 1.0)
-        few = min(max(0.5 * cycle.decoding / most, 1.0), cycle.decoding)
-        passes_alone = pass_times(
-            tables,
-            row,
-            0.0,
-            0.0,
-            0.0,
-            few,
-            cycle.context,
-            cycle.verified,
-            0.0,
-        )[0]
-        quick += (passes_alone - quick) * 2.0 / 3.0
-    count = cycle.rounds * tokens.excess - 1.0
-    apart = math.sqrt(3.0 * cycle.step * max(count, 0.0)) / cycle.length
-    lives = (count + min(apart, 0.5)) * tokens.life + tokens.first - tokens.later
-    last = tokens.life
-    if cycle.step > 0.0:
-        last += cycle.passes * (most * passes_alone - answers.going)
-    faster = 0.5 / (cycle.rounds * tokens.excess) * max(answers.going - quick, 0.0)
-    return max(lives + last, tokens.life), faster
-
-
 @jit_lean
 def close_clients(
     tables: PassTables, deployments: Deployments, d: int, loads: Loads, out: np.ndarray
@@ -536,14 +481,7 @@ def close_clients(
             per_token *= cycle.passes / (cycle.answer - 1.0)
         tokens = first_tokens_of(cycle, crowd, passes, answers, per_token)
         p50, p95, p99 = first_token_quantiles(cycle, crowd, passes, answers, tokens)
-        rate, faster = concurrency / tokens.request, 0.0
-        if cycle.rounds < math.inf:
-            longer = 2.0 / (1.0 + loads.length_spread[j])
-            duration, faster = ending_of(tables, row, cycle, answers, tokens, longer)
-            rate = concurrency * cycle.rounds / duration
-            faster *= per_token / answers.going
-            per_token -= faster
-        request = tokens.request - faster * (cycle.answer - 1.0)
+        request, rate = tokens.request, concurrency / tokens.request
 
         out[ROWS.time_to_first_token_mean, d, j] = tokens.mean
         out[ROWS.time_to_first_token_p50, d, j] = p50

@@ -33,23 +33,6 @@ def test_requests_under_way_follow_littles_law(scheduler: str) -> None:
     assert found.batch * deployments.ranks[:, None] == pytest.approx(decoding, rel=1e-12)
 
 
-@pytest.mark.parametrize("scheduler", tables.SCHEDULERS)
-@pytest.mark.parametrize("spread", [0.3, 0.8, 1.0])
-def test_a_loop_ends_as_the_recursion_says(scheduler: str, spread: float) -> None:
-    deployments = deployment(scheduler, **HOST)
-    loads = load(
-        input_length=64.0,
-        output_length=256.0,
-        length_spread=spread,
-        concurrency=[4.0, 16.0, 64.0],
-        rounds=[4.0, 10.0, 10.0],
-    )
-    passes = np.empty((len(ROWS), 1, 3))
-    recurse_points(pass_tables(), deployments, loads, passes, *no_log())
-    wanted, found = tables.ServingRows(*passes), closed(deployments, loads)
-    assert found.request_rate == pytest.approx(wanted.request_rate, rel=0.05)
-
-
 @pytest.mark.parametrize("clients", [8.0, 32.0])
 def test_requests_of_one_length_wait_for_each_other(clients: float) -> None:
     # Prompts of a pass each; passes of 12 ms that decode run while a request is on its way.
