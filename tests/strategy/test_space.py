@@ -74,7 +74,7 @@ def test_examples_spread_along_every_axis_that_any_strategy_spreads_along():
 
 
 def test_what_nobody_could_count_is_refused_at_once():
-    axes = {**RUN, "global_batch_size": range(1, 10**5), "micro_batch_size": range(1, 1000)}
+    axes = {**RUN, "global_batch_size": range(1, 10**5), "micro_batch_size": range(1, 10**4)}
     with pytest.raises(StrategyError, match="combinations cannot be counted; name fewer"):
         Space(load_model("llama-3.1-8b"), 16, axes)
 
