@@ -21,7 +21,7 @@ from perfmodel.kernels.variables import (
     memory_verdict,
 )
 
-MARKS = {"fits": "", "tight": " (tight)", "does not fit": " (no)"}
+MARKS = {"fits": "", "tight": " ~", "does not fit": " (no)"}
 """Verdict on memory -> mark behind it."""
 
 if TYPE_CHECKING:
@@ -164,6 +164,8 @@ def print_strategies(rows: Sequence[Mapping[str, Any]], *, shares: bool = True) 
     common = [named(name, rows[0][name]) for name in APART if name not in apart and name in rows[0]]
     common += _common_fields(rows, {spec.name for spec in fields})
     print_rows(rows, [*columns, *_results(rows)], common)
+    if any(memory_verdict(row) == "tight" for row in rows):
+        say("~ tight: less room than the measured error of memory (--safe: does not fit)", 5)
     if not shares:
         return
     click.echo()

@@ -218,12 +218,12 @@ def _facts_not_held(launch: Launch, read: Launch) -> list[str]:
     return [f"the file does not say {', '.join(lost)}; --set does, beside --from"] if lost else []
 
 
-def least_run(model: ModelSpec | None, precision: str) -> Run:
-    """Return what tells a run of a model on a machine that nobody names."""
+def least_run(model: ModelSpec | None, precision: str, domain: int = 0, device: str = "") -> Run:
+    """Return what tells a run of a model, also on a machine that nobody names."""
     if model is None:
-        return Run(precision, False, 0)
+        return Run(precision, False, domain, device)
     recurrent = any(layer.recurrences for layer in model.layer_kinds()[0])
-    return Run(precision, model.has_experts, 0, recurrent=recurrent, sinks=model.has_sinks)
+    return Run(precision, model.has_experts, domain, device, recurrent, model.has_sinks)
 
 
 def keys_of(name: str, launch: Launch) -> dict[str, Any]:
@@ -306,9 +306,6 @@ def launch_of_row(
     DataError
         The results do not say what was swept.
     """
-    from perfmodel.hwprofiles.hardware import hardware_from_dict
-    from perfmodel.training.project import run_of
-
     try:
         provenance = json.loads(table.attrs["provenance"])
         model = model_from_record(record_of(provenance, "model", row.get("model")))
@@ -316,14 +313,16 @@ def launch_of_row(
         framework = framework_of_record(facts)
         machine = provenance["hardware"][row["hardware"]]
         system = machine["system"]
+        network = system.get("network") or [{}]
         devices = int(row.get("devices", table.attrs["devices"]))
-        run = run_of(model, hardware_from_dict(machine), str(row["precision"]))
+        # Of the record as it is: earlier versions had other constants.
+        domain = int(network[0].get("size") or system.get("devices_per_node", 0))
+        run = least_run(model, str(row["precision"]), domain, machine["device"]["name"])
     except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise DataError(
             f"'{source}' does not say what was swept ({error}); results written as .nc do"
         ) from None
     strategy = {spec.name: row[spec.name] for spec in FIELDS}
-    network = system.get("network") or [{}]
     launch = Launch(
         strategy,
         framework,
