@@ -8,7 +8,6 @@ import sys
 
 import click
 
-from perfmodel.base.memory import MUCH
 from perfmodel.base.version import __version__
 from perfmodel.cli.group import (
     CommandGroup,
@@ -53,6 +52,8 @@ def cli(ctx: click.Context, large: bool) -> None:
 
     work.listener = announce_compilation
     if large:
+        from perfmodel.base.memory import MUCH
+
         os.environ[MUCH] = "1"
         ctx.call_on_close(lambda: os.environ.pop(MUCH, None))
     ctx.call_on_close(tell_choice)

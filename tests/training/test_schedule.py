@@ -76,9 +76,15 @@ def kept(layer: LayerSpec, hidden: int, words: str, **fields: object) -> float:
         # What bias_swiglu puts out for two experts a token (experts.py, activation_checkpoint).
         (ROUTED, 64, "moe_act", 2 * 2 * 32),
         (ROUTED, 64, "shared_experts", 2 * 3 * 16),
-        # All of the layer of experts but its input, the norm's output.
-        (ROUTED, 64, "moe", 2 * 2 * (64 + 64 + 3 * 32) + 8 * 8 + 2 * 3 * 16),
-        (ROUTED, 64, "moe moe_act shared_experts", 2 * 2 * (64 + 64 + 3 * 32) + 8 * 8 + 2 * 3 * 16),
+        # All of the layer of experts but its input, the norm's output. What experts put out is
+        # kept by nobody: their weights, in fp32, scale the activations.
+        (ROUTED, 64, "moe", 2 * (2 * (64 + 3 * 32) + 4) + 8 * 8 + 2 * 3 * 16),
+        (
+            ROUTED,
+            64,
+            "moe moe_act shared_experts",
+            2 * (2 * (64 + 3 * 32) + 4) + 8 * 8 + 2 * 3 * 16,
+        ),
         (ROUTED, 64, "mlp", 0),
         # Queries and keys of 192 and values of 128 for 128 heads
         # (multi_latent_attention.py, qkv_up_checkpoint).

@@ -17,6 +17,7 @@ def point(**changes: Any) -> dict[str, Any]:
     fields = {spec.name: spec.default for spec in (*DEPLOYMENT_FIELDS, *LOAD_FIELDS)}
     numbers = {name: 0.5 for name in VARIABLES} | {"tokens_per_second_per_device": 1234.5}
     given = {"engine": "vllm-0.16", "hardware": "dgx-h200", "devices": 8, "block_tokens": 16}
+    given |= {"method": "closed"}
     return {**fields, **numbers, **given, "concurrency": 8.0, "memory_capacity": 2**37, **changes}
 
 
@@ -27,7 +28,7 @@ def test_points_show_the_fields_in_which_they_differ(capsys: pytest.CaptureFixtu
     assert head.split()[:3] == ["#", "hardware", "tp"]
     assert lines[0].split()[1:3] == ["dgx-h200", "1"]
     assert lines[1].split()[1:3] == ["dgx-b200", "2"]
-    assert common == "all: vllm-0.16 · isl 1,024 · osl 1,024 · concurrency 8"
+    assert common == "all: vllm-0.16 · closed · isl 1,024 · osl 1,024 · concurrency 8"
 
 
 def test_what_no_point_has_is_no_column(capsys: pytest.CaptureFixture[str]) -> None:
