@@ -256,7 +256,6 @@ def finished(
     strategy = {**strategy, **settings.typed}
     strategy.pop("devices", None)
     _check_batches(settings, strategy)
-    model = _named(model)
     if "data_parallel" in strategy and {"global_batch_size", "sequence_length"} <= set(strategy):
         strategy = settled(strategy, model)
     complete = {spec.name: strategy.get(spec.name, spec.default) for spec in FIELDS}
@@ -293,7 +292,7 @@ def _check_batches(settings: Settings, strategy: Mapping[str, Any]) -> None:
             )
 
 
-def _named(model: ModelSpec | None) -> ModelSpec | None:
+def named(model: ModelSpec | None) -> ModelSpec | None:
     """Return a model under the name of the preset that has its layers, where one has."""
     name = known_as(model, {name: name for name in preset_names()})
     return model if model is None or name is None else replace(model, name=name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from types import ModuleType
@@ -20,6 +20,7 @@ from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.base.units import format_gib, format_time
 from perfmodel.launch import MODULES
 from perfmodel.launch.describe import Launch, settled
+from perfmodel.launch.reading import named
 from perfmodel.launch.settings import NOTHING, Keys
 from perfmodel.launch.table import holds, refuse
 from perfmodel.launch.text import format_comment, format_toml, format_yaml, note_line, noted
@@ -162,14 +163,14 @@ def not_held(name: str, launch: Launch) -> list[str]:
         From `prepared`.
     """
     try:
-        _, read = parse_launch(format_launch(name, launch), "the file", name)
+        read = _parsed(format_launch(name, launch), "the file", name)
     except FormatError as error:
         return [f"the file cannot be read back: {error}"]
     remarks = []
     if read.devices != launch.devices:
         remarks.append(f"the file does not say the devices: --devices {launch.devices} does")
         stated = {"devices": launch.devices}
-        _, read = parse_launch(format_launch(name, launch), "the file", name, stated)
+        read = _parsed(format_launch(name, launch), "the file", name, stated)
     if launch.model is not None and _sizes(read.model) != _sizes(launch.model):
         remarks.append(f"the file does not say the model: --model {launch.model.name} does")
     model = launch.model
@@ -199,9 +200,9 @@ def _as_named(launch: Launch, name: str, module: ModuleType) -> Launch:
     if model is None or preset is None or not launch.devices or model.name == preset:
         return launch
     known = load_model(preset, mtp="stated" if model.mtp_layers else "none")
-    named = replace(launch, model=known)
+    other = replace(launch, model=known)
     try:
-        return named if module.keys_of(named) == module.keys_of(launch) else launch
+        return other if module.keys_of(other) == module.keys_of(launch) else launch
     except StrategyError:
         return launch
 
@@ -254,13 +255,25 @@ def parse_launch(text: str, path: str, name: str = "", typed: Keys = NOTHING) ->
     if not found:
         titles = ", ".join(software_title(item) for item in (*MODULES, *READERS))
         raise FormatError(f"{path}: no launch file; arguments or a file of {titles} is needed")
-    module = software_module(found)
+    return found, _parsed(text, path, found, typed, named)
+
+
+def _parsed(
+    text: str,
+    path: str,
+    name: str,
+    typed: Keys = NOTHING,
+    naming: Callable[[ModelSpec | None], ModelSpec | None] = lambda model: model,
+) -> Launch:
+    """Return the launch that a text of some software describes; naming its model is slow."""
+    module = software_module(name)
     launch: Launch = module.parse_launch(text, path, typed)
+    launch = replace(launch, model=naming(launch.model))
     launch = _as_named(launch, noted(text).get("model", ""), module)
     said = noted(text).get("framework", "")
-    if said in FRAMEWORKS and (said in module.PROGRAM.presets or software_of(said) == found):
+    if said in FRAMEWORKS and (said in module.PROGRAM.presets or software_of(said) == name):
         launch = replace(launch, framework=load_framework(said, **launch.facts))
-    return found, launch
+    return launch
 
 
 def recognise(text: str) -> str:
