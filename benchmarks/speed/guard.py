@@ -40,6 +40,7 @@ HERE = Path(__file__).resolve().parent
 RATES, HISTORY = HERE / "guard.csv", HERE / "history.csv"
 ROOT = HERE.parents[1]
 REPEATS = 3
+AGAIN = 5  # processes in which what falls short is measured once more, at most
 SLOWER = 0.75  # of the recorded rate, from which on a case fails
 SLOWEST = 0.5  # from which on the median of a group is no excuse
 MEANT_BY_GROUP = 5  # cases whose median says something about the machine
@@ -378,11 +379,13 @@ def slow_ones(found: dict[str, float]) -> list[str]:
 
 
 def check(found: dict[str, float]) -> list[str]:
-    """Return what is slower than it may be, measured twice more before it counts."""
-    if suspects := slow_ones(found):
-        again = measured_apart(suspects, ROOT, runs=2)
+    """Return what is slower than it may be, measured some more times before it counts."""
+    for _ in range(AGAIN):
+        if not (suspects := slow_ones(found)):
+            return []
+        again = measured_apart(suspects, ROOT, runs=1)
         found |= {name: np.fmax(rate, found[name]) for name, rate in again.items()}
-    return slow_ones(found) if suspects else []
+    return slow_ones(found)
 
 
 def main() -> int:
