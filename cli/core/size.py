@@ -97,9 +97,10 @@ def size_command(
     rows, _ = load_rows(hardware, of_hardware(settings), {})
     engines = load_engines(engine, settings, {})
     (axes,) = served.deployment_axes(given, pools=False)
-    tried = axes | {"engine": engines, "workers": 1, "prefill_workers": int(pools != "one")}
-    grid = serving_grid(spec, rows, **tried)
-    check_points(grid, load_grid(**served.load_axes(given), concurrency=TRIED), "closed", False)
+    if of_hardware(settings):
+        tried = axes | {"engine": engines, "workers": 1, "prefill_workers": int(pools != "one")}
+        grid = serving_grid(spec, rows, **tried)
+        check_points(grid, load_grid(**served.load_axes(given), concurrency=TRIED), "closed", False)
     found = size_deployment(
         spec,
         rows,

@@ -440,6 +440,12 @@ def gap_quantile(
     return passes.alone[0] + time * longer * runs
 
 
+@jit_inline
+def first_token_width(band: float) -> float:
+    """Return by what bounds of first tokens lie around the mean, whatever method finds that."""
+    return 1.0 + math.hypot(band, FIRST_TOKEN_WIDTH)
+
+
 @jit_lean
 def close_clients(
     tables: PassTables, deployments: Deployments, d: int, loads: Loads, out: np.ndarray
@@ -457,7 +463,7 @@ def close_clients(
     row = deployments.layout[d]
     gained = tokens_per_pass(deployments.draft_length[d], deployments.acceptance[d])
     band = tables.half_width[row]
-    wide = 1.0 + math.hypot(band, FIRST_TOKEN_WIDTH)
+    wide = first_token_width(band)
     devices, ranks = deployments.devices[d], deployments.ranks[d]
     # Groups of ranks in step: so many share of them has work, at most.
     groups = ranks * deployments.stages[d] / deployments.lockstep_ranks[d]
@@ -481,7 +487,7 @@ def close_clients(
             per_token *= cycle.passes / (cycle.answer - 1.0)
         tokens = first_tokens_of(cycle, crowd, passes, answers, per_token)
         p50, p95, p99 = first_token_quantiles(cycle, crowd, passes, answers, tokens)
-        request, rate = tokens.request, concurrency / tokens.request
+        rate = concurrency / tokens.request
 
         out[ROWS.time_to_first_token_mean, d, j] = tokens.mean
         out[ROWS.time_to_first_token_p50, d, j] = p50
@@ -516,24 +522,24 @@ def close_clients(
 
         # Times to the first token and lengths of answers vary apart.
         half = 0.5 * (1.0 - spread) * loads.output_length[j] * per_token
-        out[ROWS.request_time_mean, d, j] = request
-        out[ROWS.request_time_p50, d, j] = request + p50 - tokens.mean
-        out[ROWS.request_time_p95, d, j] = request + both(p95 - tokens.mean, 0.9 * half)
-        out[ROWS.request_time_p99, d, j] = request + both(p99 - tokens.mean, 0.98 * half)
+        out[ROWS.request_time_mean, d, j] = tokens.request
+        out[ROWS.request_time_p50, d, j] = tokens.request + p50 - tokens.mean
+        out[ROWS.request_time_p95, d, j] = tokens.request + both(p95 - tokens.mean, 0.9 * half)
+        out[ROWS.request_time_p99, d, j] = tokens.request + both(p99 - tokens.mean, 0.98 * half)
 
         out[ROWS.request_rate, d, j] = rate
         out[ROWS.tokens_per_second_per_device, d, j] = rate * cycle.answer / devices
         both_tokens = cycle.answer + cycle.prompt
         out[ROWS.total_tokens_per_second_per_device, d, j] = rate * both_tokens / devices
         out[ROWS.tokens_per_second_per_user, d, j] = 1.0 / per_token
-        out[ROWS.batch, d, j] = rate * (request - tokens.mean) / ranks
+        out[ROWS.batch, d, j] = rate * (tokens.request - tokens.mean) / ranks
         later = tokens.missed + tokens.queued + (crowd.my_turn - cycle.chunks) * passes.mine
         first = (crowd.turn - cycle.chunks) * passes.full
         waited = tokens.mean_wait + later + (first - later) / cycle.rounds
         out[ROWS.queue_time, d, j] = waited
         busy = min(concurrency / groups, 1.0)
         if cycle.everyone < ALONE_MATTERS:
-            busy *= 1.0 - min(cycle.host / request, 1.0) ** cycle.clients
+            busy *= 1.0 - min(cycle.host / tokens.request, 1.0) ** cycle.clients
         out[ROWS.utilization, d, j] = busy
 
         # Of all passes, so many are with prompts.

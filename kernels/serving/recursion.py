@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from perfmodel.kernels._jit import jit, jit_lean
 from perfmodel.kernels.serving.admission import blocks_needed, is_closed_loop
-from perfmodel.kernels.serving.closed import FIRST_TOKEN_WIDTH
+from perfmodel.kernels.serving.closed import first_token_width
 from perfmodel.kernels.serving.cycle import BEGINNING
 from perfmodel.kernels.serving.queues import (
     Histogram,
@@ -397,8 +397,7 @@ def recurse_chosen(
             ranks = min(deployments.ranks[d], loads.concurrency[j])
             busy = min(groups, loads.concurrency[j])
             write_rows(tally, busy, ranks, devices, half_width, values)
-            # Measured first tokens scatter as much whatever method finds their mean.
-            wide = 1.0 + math.hypot(half_width, FIRST_TOKEN_WIDTH)
+            wide = first_token_width(half_width)
             first = values[ROWS.time_to_first_token_mean]
             values[ROWS.time_to_first_token_low] = first / wide
             values[ROWS.time_to_first_token_high] = first * wide

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from types import ModuleType
@@ -25,7 +25,7 @@ from perfmodel.launch.settings import NOTHING, Keys
 from perfmodel.launch.table import holds, refuse
 from perfmodel.launch.text import format_comment, format_toml, format_yaml, note_line, noted
 from perfmodel.model.presets import find_preset, load_model, model_from_record
-from perfmodel.model.spec import ModelSpec
+from perfmodel.model.spec import ModelSpec, run_of_model
 from perfmodel.software.framework import (
     FRAMEWORKS,
     OF_MEASURED_RUNS,
@@ -111,7 +111,9 @@ def prepared(name: str, launch: Launch) -> tuple[Launch, list[str]]:
         # A layout that was asked for is the launch's, not the other software's.
         framework = load_framework(program.preset, **({} if shipped else {"stage_split": stated}))
     strategy = settled(launch.strategy, launch.model)
-    run = launch.run or least_run(launch.model, launch["precision"])
+    precision, model = launch["precision"], launch.model
+    least = Run(precision, False, 0) if model is None else run_of_model(model, precision)
+    run = launch.run or least
     framework = as_run(framework, run)
     ready = replace(launch, strategy=strategy, framework=framework, run=run, remarks=())
     own = getattr(module, "notes", None)  # what no condition of its table can tell
@@ -163,14 +165,15 @@ def not_held(name: str, launch: Launch) -> list[str]:
         From `prepared`.
     """
     try:
-        read = _parsed(format_launch(name, launch), "the file", name)
+        text = format_launch(name, launch)
+        read = _parsed(text, "the file", name)
     except FormatError as error:
         return [f"the file cannot be read back: {error}"]
     remarks = []
     if read.devices != launch.devices:
         remarks.append(f"the file does not say the devices: --devices {launch.devices} does")
         stated = {"devices": launch.devices}
-        read = _parsed(format_launch(name, launch), "the file", name, stated)
+        read = _parsed(text, "the file", name, stated)
     if launch.model is not None and _sizes(read.model) != _sizes(launch.model):
         remarks.append(f"the file does not say the model: --model {launch.model.name} does")
     model = launch.model
@@ -219,14 +222,6 @@ def _facts_not_held(launch: Launch, read: Launch) -> list[str]:
     return [f"the file does not say {', '.join(lost)}; --set does, beside --from"] if lost else []
 
 
-def least_run(model: ModelSpec | None, precision: str, domain: int = 0, device: str = "") -> Run:
-    """Return what tells a run of a model, also on a machine that nobody names."""
-    if model is None:
-        return Run(precision, False, domain, device)
-    recurrent = any(layer.recurrences for layer in model.layer_kinds()[0])
-    return Run(precision, model.has_experts, domain, device, recurrent, model.has_sinks)
-
-
 def keys_of(name: str, launch: Launch) -> dict[str, Any]:
     """Return what a launch file states, key by key."""
     keys: dict[str, Any] = software_module(name).keys_of(prepared(name, launch)[0])
@@ -255,20 +250,17 @@ def parse_launch(text: str, path: str, name: str = "", typed: Keys = NOTHING) ->
     if not found:
         titles = ", ".join(software_title(item) for item in (*MODULES, *READERS))
         raise FormatError(f"{path}: no launch file; arguments or a file of {titles} is needed")
-    return found, _parsed(text, path, found, typed, named)
+    return found, _parsed(text, path, found, typed, naming=True)
 
 
 def _parsed(
-    text: str,
-    path: str,
-    name: str,
-    typed: Keys = NOTHING,
-    naming: Callable[[ModelSpec | None], ModelSpec | None] = lambda model: model,
+    text: str, path: str, name: str, typed: Keys = NOTHING, *, naming: bool = False
 ) -> Launch:
     """Return the launch that a text of some software describes; naming its model is slow."""
     module = software_module(name)
     launch: Launch = module.parse_launch(text, path, typed)
-    launch = replace(launch, model=naming(launch.model))
+    if naming:
+        launch = replace(launch, model=named(launch.model))
     launch = _as_named(launch, noted(text).get("model", ""), module)
     said = noted(text).get("framework", "")
     if said in FRAMEWORKS and (said in module.PROGRAM.presets or software_of(said) == name):
@@ -330,7 +322,7 @@ def launch_of_row(
         devices = int(row.get("devices", table.attrs["devices"]))
         # Of the record as it is: earlier versions had other constants.
         domain = int(network[0].get("size") or system.get("devices_per_node", 0))
-        run = least_run(model, str(row["precision"]), domain, machine["device"]["name"])
+        run = run_of_model(model, str(row["precision"]), domain, machine["device"]["name"])
     except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise DataError(
             f"'{source}' does not say what was swept ({error}); results written as .nc do"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from perfmodel.base.errors import ModelError
+from perfmodel.base.facts import Run
 from perfmodel.base.units import counted, facts_html, format_si
 from perfmodel.model.adapters import AdapterSpec, check_targets, fitted
 from perfmodel.model.attention import AttentionSpec
@@ -453,6 +454,12 @@ def _layer_bytes(
         item = formats.get(place)
         narrow = item is not None and item.takes(piece)
         yield place, item.bytes_of(piece) if item and narrow else WIDE_BYTES * piece.parameters
+
+
+def run_of_model(model: ModelSpec, precision: str, domain: int = 0, device: str = "") -> Run:
+    """Return what facts may depend on that hold for some runs only, also on no certain machine."""
+    recurrent = any(layer.recurrences for layer in model.layer_kinds()[0])
+    return Run(precision, model.has_experts, domain, device, recurrent, model.has_sinks)
 
 
 def head_counts(model: ModelSpec) -> list[tuple[int, int]]:

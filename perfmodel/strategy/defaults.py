@@ -18,10 +18,9 @@ import numpy as np
 
 from perfmodel.base.axes import decode, encode
 from perfmodel.base.columns import Flags, Integers
-from perfmodel.base.facts import Run
 from perfmodel.base.pipelines import CHUNKED, CODES, PLAIN, SCHEDULE_FACTS
 from perfmodel.base.strategy_fields import CONTEXT_PARALLEL_KINDS, DEFAULT_FRAMEWORK, FIELD_BY_NAME
-from perfmodel.model.spec import ModelSpec
+from perfmodel.model.spec import ModelSpec, run_of_model
 from perfmodel.software.framework import Framework, as_run, load_framework
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.strategy.rules import RULES, TABLE_RULES, strategy_status
@@ -76,10 +75,7 @@ class Defaults(NamedTuple):
 
 def defaults_of(framework: str | Framework | None, model: ModelSpec) -> Defaults:
     """Return what runs of a model have by default; None: as of `DEFAULT_FRAMEWORK`."""
-    software = load_framework(framework or DEFAULT_FRAMEWORK)
-    recurrent = any(layer.recurrences for layer in model.layer_kinds()[0])
-    run = Run("bf16", model.has_experts, 0, recurrent=recurrent, sinks=model.has_sinks)
-    software = as_run(software, run)
+    software = as_run(load_framework(framework or DEFAULT_FRAMEWORK), run_of_model(model, "bf16"))
     stage = software.zero_stage
     return Defaults(
         # Experts with tensor parallelism need it (`perfmodel.strategy.rules`).

@@ -17,7 +17,7 @@ from perfmodel.base.facts import Run
 from perfmodel.base.precisions import FORMATS, PRECISIONS
 from perfmodel.base.strategy_fields import FIELD_BY_NAME, OFFLOAD_TO
 from perfmodel.hwprofiles.rows import kernel_widths, matrix_rates, memory_width, step_width
-from perfmodel.model.spec import ModelSpec
+from perfmodel.model.spec import ModelSpec, run_of_model
 from perfmodel.operations.operations import LayerKeys, machine_of
 from perfmodel.operations.pricing import copy_time, kernel_tables, structure_of
 from perfmodel.software.framework import Framework, as_run, product
@@ -311,14 +311,7 @@ def check_host(grid: StrategyGrid, hardware: Hardware) -> None:
 
 def run_of(model: ModelSpec, hardware: Hardware, precision: str) -> Run:
     """Return what facts may depend on that hold for some runs only."""
-    return Run(
-        precision,
-        model.has_experts,
-        machine_of(hardware).domain,
-        hardware.device.name,
-        any(layer.recurrences for layer in model.layer_kinds()[0]),
-        model.has_sinks,
-    )
+    return run_of_model(model, precision, machine_of(hardware).domain, hardware.device.name)
 
 
 def frameworks_of_runs(

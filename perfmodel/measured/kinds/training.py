@@ -51,7 +51,6 @@ from perfmodel.training.memory import waiting_share
 
 if TYPE_CHECKING:
     from perfmodel.hwprofiles import Hardware
-    from perfmodel.measured.rows import ComparedRow
 
 THROUGHPUTS = ("meas_tokens_s_gpu", "meas_tokens_s", "meas_samples_s", "meas_samples_s_gpu")
 FLOP_RATES = ("meas_tflops_gpu", "meas_mfu_pct")
