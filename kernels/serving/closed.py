@@ -19,6 +19,7 @@ from perfmodel.kernels.serving.passes import (
     line,
     mixers_beside,
     pass_beside,
+    pass_times,
     place,
     tokens_per_pass,
 )
@@ -446,6 +447,42 @@ def first_token_width(band: float) -> float:
     return 1.0 + math.hypot(band, FIRST_TOKEN_WIDTH)
 
 
+@jit_inline
+def ending_of(
+    tables: PassTables, row: int, cycle: Cycle, answers: Answers, tokens: FirstTokens, longer: float
+) -> float:
+    """Return how long a loop of so many rounds takes [s].
+
+    Parameters
+    ----------
+    longer : float
+        The longest answer, relative to the mean.
+
+    Notes
+    -----
+    All R C requests go through s places; when the last of them starts all but s have ended, which
+    takes R C/s - 1 lives where they start and end together, and half a life more where they have
+    spread over a life meanwhile (renewals: t/T - 1/2 by a time t). That one takes a life, and
+    longer ones may take longer: of n requests that start evenly spread over a life T, and take up
+    to L, the last ends sqrt(pi T w / 2 n) before T + L on average, w the width of their lives.
+    Fewer and fewer decode meanwhile, and no prompts come.
+    Requests of one length end as they began, but for the prompts.
+    """
+    count = cycle.rounds * tokens.excess - 1.0
+    apart = math.sqrt(3.0 * cycle.step * max(count, 0.0)) / cycle.length
+    lives = (count + min(apart, 0.5)) * tokens.life + tokens.first - tokens.later
+    last = tokens.life
+    if cycle.step > 0.0:
+        width = 2.0 * (longer - 1.0)
+        most = max(longer - math.sqrt(0.5 * math.pi * width / cycle.everyone), 1.0)
+        few = min(max(0.5 * cycle.decoding / most, 1.0), cycle.decoding)
+        alone = pass_times(
+            tables, row, 0.0, 0.0, 0.0, few, cycle.context, cycle.verified, 0.0
+        )[0]
+        last += cycle.passes * (most * alone - answers.going)
+    return max(lives + last, tokens.life)
+
+
 @jit_lean
 def close_clients(
     tables: PassTables, deployments: Deployments, d: int, loads: Loads, out: np.ndarray
@@ -488,6 +525,10 @@ def close_clients(
         tokens = first_tokens_of(cycle, crowd, passes, answers, per_token)
         p50, p95, p99 = first_token_quantiles(cycle, crowd, passes, answers, tokens)
         rate = concurrency / tokens.request
+        if cycle.rounds < math.inf:
+            longer = 2.0 / (1.0 + loads.length_spread[j])
+            duration = ending_of(tables, row, cycle, answers, tokens, longer)
+            rate = min(concurrency * cycle.rounds / duration, rate)
 
         out[ROWS.time_to_first_token_mean, d, j] = tokens.mean
         out[ROWS.time_to_first_token_p50, d, j] = p50
