@@ -59,6 +59,8 @@ class Passes(NamedTuple):
         of all.
     each
         What one chunk more adds to a pass.
+    again
+        What computing requests again that were put back takes, of each.
     """
 
     alone: tuple[float, float, float, float, float, float, float]
@@ -67,6 +69,7 @@ class Passes(NamedTuple):
     longest: float
     full: float
     each: float
+    again: float
 
 
 class Answers(NamedTuple):
@@ -105,6 +108,8 @@ class FirstTokens(NamedTuple):
         former is if it has prompts.
     excess, life
         Clients per place, and how long a request has it.
+    put_back
+        How long it waits for one behind its first token.
     first_wait, wait, mean_wait
         For a place: of the first, of the others, of all.
     mean, request
@@ -118,6 +123,7 @@ class FirstTokens(NamedTuple):
     apart: float
     excess: float
     life: float
+    put_back: float
     first_wait: float
     wait: float
     mean_wait: float
@@ -205,7 +211,28 @@ def passes_of(tables: PassTables, row: int, cycle: Cycle, crowd: Crowd) -> Passe
     each = (mixed[0] - alone[0] * cycle.fused) / crowd.held
     if full_held > crowd.held + 0.5:
         each = (full - mixed[0]) / (full_held - crowd.held)
-    return Passes(alone, mixed, mine, longest, full, each)
+    return Passes(alone, mixed, mine, longest, full, each, again_of(tables, row, cycle))
+
+
+@jit_inline
+def again_of(tables: PassTables, row: int, cycle: Cycle) -> float:
+    """Return what computing a request again takes that is put back, until its end [s]."""
+    if cycle.again <= 0.0:
+        return 0.0
+    tokens = min(max(cycle.again, cycle.piece), cycle.room * cycle.chunk)
+    chunk = min(cycle.piece, tokens)
+    found = pass_times(
+        tables,
+        row,
+        tokens / chunk,
+        chunk,
+        0.5 * (cycle.piece - chunk),
+        cycle.decoding * cycle.fused,
+        cycle.context,
+        cycle.verified,
+        tokens / cycle.piece,
+    )[0]
+    return cycle.again / tokens * (found - cycle.alone[0] * cycle.fused)
 
 
 @jit_inline
@@ -248,7 +275,7 @@ def answers_of(cycle: Cycle, crowd: Crowd, passes: Passes, host: float) -> Answe
     seen = max(cycle.everyone - window + (window - first) / cycle.rounds, 0.0)
     if cycle.passes < 1.0:
         seen = 0.0  # answers of one token end with the prompt
-    going = alone + per_prompt * seen / cycle.passes
+    going = alone + (per_prompt * seen + cycle.slots * passes.again) / cycle.passes
     return Answers(seen, going, per_prompt, waits, host)
 
 
@@ -348,6 +375,9 @@ def first_tokens_of(
     first_wait = life * (0.5 * whole * (whole - 1.0) + whole * (excess - whole)) / excess
     wait = max((excess - 1.0) * life - cycle.replaced * host, 0.0)
     mean_wait = wait + (first_wait - wait) / cycle.rounds
+    put_back = cycle.put_back * mean_wait
+    ahead = 1.0 - cycle.put_back
+    first_wait, wait, mean_wait = ahead * first_wait, ahead * wait, ahead * mean_wait
     mean = later + (first - later) / cycle.rounds + mean_wait
     return FirstTokens(
         first,
@@ -357,11 +387,12 @@ def first_tokens_of(
         answers.waits * (mixed - alone) * (1.0 - late),
         excess,
         life,
+        put_back,
         first_wait,
         wait,
         mean_wait,
         mean,
-        mean + per_token * (cycle.answer - 1.0),
+        mean + put_back + per_token * (cycle.answer - 1.0),
     )
 
 
@@ -523,6 +554,8 @@ def close_clients(
         if cycle.answer > 1.0:
             per_token *= cycle.passes / (cycle.answer - 1.0)
         tokens = first_tokens_of(cycle, crowd, passes, answers, per_token)
+        if cycle.answer > 1.0:
+            per_token += tokens.put_back / (cycle.answer - 1.0)
         p50, p95, p99 = first_token_quantiles(cycle, crowd, passes, answers, tokens)
         rate = concurrency / tokens.request
         if cycle.rounds < math.inf:
@@ -555,7 +588,7 @@ def close_clients(
             # Who finishes while prompts wait for the pass under way joins them: one long gap.
             longer += crowd.mixed
         gaps = min(gaps, 1.0) / longer
-        out[ROWS.inter_token_latency_mean, d, j] = answers.going
+        out[ROWS.inter_token_latency_mean, d, j] = answers.going + tokens.put_back / cycle.passes
         for at in range(3):
             share = 0.5 if at == 0 else (0.05 if at == 1 else 0.01)
             gap = gap_quantile(share, gaps, cycle, crowd, passes, longer)
@@ -573,7 +606,8 @@ def close_clients(
         both_tokens = cycle.answer + cycle.prompt
         out[ROWS.total_tokens_per_second_per_device, d, j] = rate * both_tokens / devices
         out[ROWS.tokens_per_second_per_user, d, j] = 1.0 / per_token
-        out[ROWS.batch, d, j] = rate * (tokens.request - tokens.mean) / ranks
+        decoding = tokens.request - tokens.mean - tokens.put_back
+        out[ROWS.batch, d, j] = rate * decoding / ranks
         later = tokens.missed + tokens.queued + (crowd.my_turn - cycle.chunks) * passes.mine
         first = (crowd.turn - cycle.chunks) * passes.full
         waited = tokens.mean_wait + later + (first - later) / cycle.rounds

@@ -10,9 +10,21 @@ import math
 from typing import NamedTuple
 
 from perfmodel.kernels._jit import jit, jit_inline, jit_lean_inline
-from perfmodel.kernels.serving.admission import mean_length, mean_square
+from perfmodel.kernels.serving.admission import (
+    MOST_SET_ASIDE,
+    SET_ASIDE,
+    mean_length,
+    mean_square,
+)
 from perfmodel.kernels.serving.passes import pass_times
-from perfmodel.kernels.serving.tables import FUSED, Deployments, Loads, PassTables
+from perfmodel.kernels.serving.tables import (
+    FUSED,
+    PREEMPT,
+    RESERVE,
+    Deployments,
+    Loads,
+    PassTables,
+)
 
 LEAST_PASSES = 1e-6
 """Passes of an answer of one token, which comes out of its prompt's own."""
@@ -54,6 +66,10 @@ class Cycle(NamedTuple):
     host, away
         What a request takes from its client's last answer to the scheduler [s], and how many
         passes that decode alone run meanwhile.
+    put_back
+        Of a request's wait for a place the share that it spends put back, behind its first token.
+    again, piece
+        Tokens that are computed again per request, and of how many those that are put back are.
     """
 
     fused: float
@@ -81,6 +97,9 @@ class Cycle(NamedTuple):
     alone: tuple[float, float, float, float, float, float, float]
     host: float
     away: float
+    put_back: float
+    again: float
+    piece: float
 
 
 class Crowd(NamedTuple):
@@ -188,6 +207,20 @@ def cycle_of(
     away = (1.0 - replaced) * host / alone[0]
     if fused > 0.0:
         length = max(length, passes + math.ceil(new / budget) + min(away, slots - 1.0))
+    put_back, again, piece = 0.0, 0.0, prompt
+    if deployments.admission[d] != RESERVE and clients > slots:
+        most = deployments.max_sequences[d] / stages
+        if fused > 0.0:
+            most = min(most, budget / verified)
+        put_back, again, piece = put_back_of(
+            prompt,
+            answer,
+            slots * together,
+            (min(clients, most) - slots) * together,
+            (clients - slots) * together,
+            spread,
+            deployments.admission[d] == PREEMPT,
+        )
     return Cycle(
         fused,
         clients,
@@ -214,7 +247,82 @@ def cycle_of(
         alone,
         host,
         away,
+        put_back,
+        again,
+        piece,
     )
+
+
+ABOVE = 2.0
+"""Deviations that the place up to which requests run reaches while one comes nearer to it."""
+BUNCHED = 10.0
+"""Power of the spread with which answers of nearly one length end together."""
+
+
+@jit_inline
+def put_back_of(
+    prompt: float,
+    answer: float,
+    running: float,
+    places: float,
+    waiting: float,
+    spread: float,
+    preempting: bool,
+) -> tuple[float, float, float]:
+    """Return how requests fare that a cache has no room for until their end.
+
+    Parameters
+    ----------
+    prompt, answer : float
+        Mean tokens.
+    running : float
+        Requests that run on average.
+    places, waiting : float
+        How many more may have a place, and how many wait.
+    spread : float
+        The shortest length, relative to the longest.
+    preempting : bool
+        Blocks are taken as tokens come; else some are set aside for tokens to come.
+
+    Returns
+    -------
+    share : float
+        Of the time that requests wait, how much they do behind their first token.
+    again, piece : float
+        Tokens that are computed again per request, and of a request that is put back.
+
+    Notes
+    -----
+    Who is put back stands ahead of who was admitted later, so that at any time the oldest requests
+    run, as many as the cache holds: n on average. One that ends frees I + O tokens, which those
+    behind it take at once with what they have so far, and until the next one ends all that run
+    grow by O tokens together: that much is put back again, and computed once more.
+
+    Ends come at random, every O/n passes, and room is lost again at a rate of 1/s for requests of s
+    tokens that come and go there, s about I: so room varies by O sqrt(n s / 2 O) tokens, and who
+    comes within two deviations of it was there once. Where it varies more slowly than requests
+    come nearer, one end after the other, a walk of steps O/s against one each ends
+    (O/s)^2 / 2 ahead on average. Answers of one length end together, n/2 at a time. Inside, where
+    half of them run, a request was given O/n sqrt(n/2) phi(0) tokens.
+
+    Blocks that are set aside for a share of the answer widen s by it, and spare that many.
+    """
+    if places <= 0.0:
+        return 0.0, 0.0, prompt
+    kept, again, deviations = prompt, answer, ABOVE
+    if not preempting:
+        kept += SET_ASIDE * answer
+        again = 0.5 * max(answer - MOST_SET_ASIDE, 0.0)
+        deviations = 0.5 * ABOVE
+    together = spread**BUNCHED
+    deviations += together * (2.0 * ABOVE - deviations)
+    varying = deviations * math.sqrt(0.5 * running * answer / kept)
+    walk = 0.5 * (answer / kept) ** 2 * (1.0 + 0.5 * running * together)
+    behind = 1.0 / math.hypot(1.0 / varying, 1.0 / walk)
+    behind = places * -math.expm1(-behind / places)
+    piece = prompt + 0.28 * answer / math.sqrt(running)
+    again *= -math.expm1(-places * piece / answer)
+    return behind / waiting, again, piece
 
 
 @jit_inline
