@@ -282,7 +282,7 @@ def answers_of(cycle: Cycle, crowd: Crowd, passes: Passes, host: float) -> Answe
 @jit_inline
 def alike(cycle: Cycle) -> bool:
     """Tell whether requests of one length, whose prompts run beside decoding, stay together."""
-    return bool(cycle.fused > 0.0 and cycle.step <= 0.0 and cycle.everyone > 1.0)
+    return bool(cycle.fused > 0.0 and cycle.stays > 0.0 and cycle.everyone > 1.0)
 
 
 @jit_inline
@@ -322,7 +322,7 @@ def prompt_queue(cycle: Cycle, crowd: Crowd) -> float:
     chance brings in so many passes, nor than there are.
     """
     load = min(crowd.local * cycle.chunks / cycle.room, 0.999)
-    if cycle.step <= 0.0 or load < NO_QUEUE:
+    if cycle.stays > 0.0 or load < NO_QUEUE:
         return 0.0
     service = max(cycle.chunks / cycle.room, 1.0)
     at_once = max(cycle.room / cycle.chunks, 1.0)
@@ -435,7 +435,7 @@ def first_token_quantiles(
     # Half the widths of what varies: my turn, the length of my prompt, prompts that come with it.
     turn = 0.5 * (crowd.turns - cycle.chunks) * passes.mine
     sway = turn * turn + own * own
-    if cycle.step > 0.0:
+    if cycle.stays <= 0.0:
         varied = 3.0 * crowd.others / cycle.together * (1.0 - crowd.dense)
         sway += varied * (passes.each * cycle.chunks) ** 2
     sway = math.sqrt(sway)
@@ -462,7 +462,7 @@ def gap_quantile(
     if share >= gaps:
         return passes.alone[0]
     time, runs = passes.mixed[0], crowd.runs
-    if cycle.step > 0.0:
+    if cycle.stays <= 0.0:
         come = count_quantile(1.0 - share / gaps, crowd.local * cycle.together)
         come = most_on_one(come, cycle.together)
         time += passes.each * (min(come, cycle.room) - crowd.held)
@@ -584,7 +584,7 @@ def close_clients(
 
         gaps = crowd.mixed * answers.seen / (crowd.local * cycle.together * cycle.passes)
         longer = 1.0
-        if cycle.fused == 0.0 and cycle.step > 0.0:
+        if cycle.fused == 0.0 and cycle.stays <= 0.0:
             # Who finishes while prompts wait for the pass under way joins them: one long gap.
             longer += crowd.mixed
         gaps = min(gaps, 1.0) / longer

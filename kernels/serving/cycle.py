@@ -66,6 +66,9 @@ class Cycle(NamedTuple):
     host, away
         What a request takes from its client's last answer to the scheduler [s], and how many
         passes that decode alone run meanwhile.
+    stays
+        1 where requests that come together do so again: their answers are all alike, or end apart
+        by less than others wait meanwhile.
     put_back
         Of a request's wait for a place the share that it spends put back, behind its first token.
     again, piece
@@ -97,6 +100,7 @@ class Cycle(NamedTuple):
     alone: tuple[float, float, float, float, float, float, float]
     host: float
     away: float
+    stays: float
     put_back: float
     again: float
     piece: float
@@ -207,6 +211,8 @@ def cycle_of(
     away = (1.0 - replaced) * host / alone[0]
     if fused > 0.0:
         length = max(length, passes + math.ceil(new / budget) + min(away, slots - 1.0))
+    step = max(square - answer * answer, 0.0) / (gained * gained)
+    stays = 1.0 if math.sqrt(12.0 * step) <= away or step <= 0.0 else 0.0
     put_back, again, piece = 0.0, 0.0, prompt
     if deployments.admission[d] != RESERVE and clients > slots:
         most = deployments.max_sequences[d] / stages
@@ -239,7 +245,7 @@ def cycle_of(
         gained,
         passes,
         length,
-        max(square - answer * answer, 0.0) / (gained * gained),
+        step,
         decoding,
         chunks,
         chunk,
@@ -247,6 +253,7 @@ def cycle_of(
         alone,
         host,
         away,
+        stays,
         put_back,
         again,
         piece,
@@ -319,7 +326,7 @@ def put_back_of(
     varying = deviations * math.sqrt(0.5 * running * answer / kept)
     walk = 0.5 * (answer / kept) ** 2 * (1.0 + 0.5 * running * together)
     behind = 1.0 / math.hypot(1.0 / varying, 1.0 / walk)
-    behind = places * -math.expm1(-behind / places)
+    behind /= (1.0 + (behind / places) ** 1.5) ** (2.0 / 3.0)
     piece = prompt + 0.28 * answer / math.sqrt(running)
     again *= -math.expm1(-places * piece / answer)
     return behind / waiting, again, piece
@@ -343,8 +350,9 @@ def crowd_of(cycle: Cycle) -> Crowd:
     burst = max(slots * chunks / room, chunks)
     turn = mean_turn(burst) if chunks <= 1.0 else 0.5 * (burst + chunks)
     first = max(burst * burst - 1.0, 0.0) / 12.0 if fused else 0.0
-    dense = mean_density(cycle.rounds, first, cycle.step, cycle.length)
-    alike = fused and cycle.step <= 0.0
+    step = 0.0 if cycle.stays > 0.0 else cycle.step
+    dense = mean_density(cycle.rounds, first, step, cycle.length, cycle.clients / slots)
+    alike = fused and cycle.stays > 0.0
     if alike:
         dense = max(1.0 / burst, 1.0 / max(cycle.length, 1.0))
     even = slots / cycle.length
@@ -354,7 +362,7 @@ def crowd_of(cycle: Cycle) -> Crowd:
 
     others = max(cycle.everyone - 1.0, 0.0) * local / slots
     group = 1.0
-    if not fused and cycle.step > 0.0:
+    if not fused and cycle.stays <= 0.0:
         others, group = gathered(others, cycle)
     with_me = most_on_one(1.0 + others, together)
     if fused:
@@ -428,7 +436,9 @@ GAUSSIAN = 0.5 / math.sqrt(math.pi)
 
 
 @jit
-def mean_density(rounds: float, first: float, step: float, cycle: float) -> float:
+def mean_density(
+    rounds: float, first: float, step: float, cycle: float, lives: float = 1.0
+) -> float:
     """Return how densely requests come about a request, mean over all rounds but the first.
 
     Parameters
@@ -442,6 +452,8 @@ def mean_density(rounds: float, first: float, step: float, cycle: float) -> floa
         Variance that each answer adds.
     cycle : float
         Passes from one request of a client to the next.
+    lives : float
+        Clients per place: so many requests follow each other at a place per round.
 
     Returns
     -------
@@ -460,11 +472,11 @@ def mean_density(rounds: float, first: float, step: float, cycle: float) -> floa
     first += GAUSSIAN * GAUSSIAN
     if step <= 0.0:
         return max(even, GAUSSIAN / math.sqrt(first))
-    if rounds < 2.0:
+    if rounds * lives < 2.0:
         return max(even, GAUSSIAN / math.sqrt(first + step))
-    begin, last = 0.5, rounds - 0.5
+    begin, last = 0.5, rounds * lives - 0.5
     if math.isinf(rounds):
-        begin, last = BEGINNING, 2.0 * BEGINNING
+        begin, last = BEGINNING * lives, 2.0 * BEGINNING * lives
     spread = (GAUSSIAN * cycle) ** 2  # variance from which on they are spread evenly
     until = min(max((spread - first) / step, begin), last)
     dense = 2.0 / step * (math.sqrt(first + until * step) - math.sqrt(first + begin * step))
