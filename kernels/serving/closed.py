@@ -249,6 +249,10 @@ def answers_of(cycle: Cycle, crowd: Crowd, passes: Passes, host: float) -> Answe
     arriving = crowd.local * cycle.together
     per_prompt = crowd.mixed * crowd.runs * (mixed - alone * cycle.fused) / arriving
 
+    if crowd.stretch > 0.0:
+        each = (1.0 - crowd.mixed) * alone + crowd.mixed * mixed
+        per_prompt = (crowd.stretch * each - alone) / arriving
+
     next_pass = (1.0 - crowd.ahead) * alone + crowd.ahead * mixed
     away = host / next_pass / cycle.length
     if crowd.dense > 0.5:
@@ -462,6 +466,8 @@ def gap_quantile(
     if share >= gaps:
         return passes.alone[0]
     time, runs = passes.mixed[0], crowd.runs
+    if crowd.stretch > 0.0:
+        return time * math.ceil(crowd.stretch)
     if cycle.stays <= 0.0:
         come = count_quantile(1.0 - share / gaps, crowd.local * cycle.together)
         come = most_on_one(come, cycle.together)
@@ -588,6 +594,8 @@ def close_clients(
             # Who finishes while prompts wait for the pass under way joins them: one long gap.
             longer += crowd.mixed
         gaps = min(gaps, 1.0) / longer
+        if crowd.stretch > 0.0:
+            gaps = crowd.mixed * crowd.even / crowd.local
         out[ROWS.inter_token_latency_mean, d, j] = answers.going + tokens.put_back / cycle.passes
         for at in range(3):
             share = 0.5 if at == 0 else (0.05 if at == 1 else 0.01)

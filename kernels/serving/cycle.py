@@ -128,6 +128,9 @@ class Crowd(NamedTuple):
         decoding waits), chunks in such a pass, and how many such passes follow each other.
     ahead
         Share with prompts of the passes that are under way when a request comes.
+    stretch
+        Passes in which a rank decodes once, where decoding waits for prompts of its own alone, as
+        other ranks in step go on; 0 elsewhere.
     """
 
     burst: float
@@ -143,6 +146,7 @@ class Crowd(NamedTuple):
     held: float
     runs: float
     ahead: float
+    stretch: float
 
 
 @jit_lean_inline
@@ -386,6 +390,10 @@ def crowd_of(cycle: Cycle) -> Crowd:
         runs = 1.0
     if alike:  # they fill passes, one after the other
         mixed, held = 1.0, max(min(local * chunks, room), 1.0)
+    stretch = 0.0
+    if not fused and together > 1.0:
+        stretch, mixed, held = in_step(local, chunks, room, together)
+        runs = 1.0
     ahead = mixed * max(cycle.everyone - 1.0, 0.0) / cycle.everyone
     if alike:
         # Answers all alike end as their prompts did, pass by pass: after the last come none.
@@ -404,7 +412,39 @@ def crowd_of(cycle: Cycle) -> Crowd:
         held,
         runs,
         ahead,
+        stretch,
     )
+
+
+@jit_inline
+def in_step(
+    local: float, chunks: float, room: float, together: float
+) -> tuple[float, float, float]:
+    """Return how ranks in step decode that wait for prompts of their own alone.
+
+    Parameters
+    ----------
+    local : float
+        Prompts that come at a rank per pass in which it decodes.
+    chunks, room, together : float
+        As of `Cycle`.
+
+    Returns
+    -------
+    stretch : float
+        Passes in which a rank decodes once: that one, and those of prompts that came meanwhile.
+    mixed : float
+        Share of all passes in which some rank runs prompts, so that all wait for it.
+    held : float
+        Chunks that the fullest of those has.
+    """
+    own = -math.expm1(-local)
+    runs = chunks * max(local / own / room, 1.0)
+    stretch = 1.0 + own * runs
+    share = 1.0 - 1.0 / stretch
+    mixed = 1.0 - (1.0 - share) ** together
+    held = min(max(local / own, 1.0), room) if chunks <= 1.0 else 1.0
+    return stretch, mixed, held
 
 
 @jit_inline
