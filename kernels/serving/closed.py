@@ -108,8 +108,9 @@ class FirstTokens(NamedTuple):
         former is if it has prompts.
     excess, life
         Clients per place, and how long a request has it.
-    put_back
-        How long it waits for one behind its first token.
+    put_back, slower
+        How long it waits for one behind its first token, and how much longer its answer takes as
+        all passes are filled.
     first_wait, wait, mean_wait
         For a place: of the first, of the others, of all.
     mean, request
@@ -124,6 +125,7 @@ class FirstTokens(NamedTuple):
     excess: float
     life: float
     put_back: float
+    slower: float
     first_wait: float
     wait: float
     mean_wait: float
@@ -277,8 +279,8 @@ def answers_of(cycle: Cycle, crowd: Crowd, passes: Passes, host: float) -> Answe
         window *= crowd.my_turn / crowd.turns
     first = cycle.everyone * crowd.turn / crowd.burst
     seen = max(cycle.everyone - window + (window - first) / cycle.rounds, 0.0)
-    if cycle.passes < 1.0:
-        seen = 0.0  # answers of one token end with the prompt
+    if cycle.passes < 1.0:  # answers of one token end with the prompt
+        seen = min(seen, cycle.everyone * cycle.passes / cycle.length)
     going = alone + (per_prompt * seen + cycle.slots * passes.again) / cycle.passes
     return Answers(seen, going, per_prompt, waits, host)
 
@@ -375,6 +377,17 @@ def first_tokens_of(
 
     excess = cycle.clients / cycle.slots
     life = answers.going * cycle.passes + own + missed + queued + host * (1.0 - cycle.replaced)
+    # Whatever waits for what: passes are no more than filled.
+    filled = cycle.chunks / cycle.room * (passes.full - alone * cycle.fused)
+    filled = cycle.slots * filled + cycle.passes * alone - life
+    slower = 0.0
+    if filled > 0.0:
+        life += filled
+        if cycle.fused > 0.0:
+            load = min(cycle.slots * cycle.chunks / (cycle.room * cycle.length), 1.0)
+            slower = cycle.passes * (alone + load * (passes.full - alone) - answers.going)
+            slower = min(max(slower, 0.0), filled)
+        queued, later = queued + filled - slower, later + filled - slower
     whole = math.floor(excess)
     first_wait = life * (0.5 * whole * (whole - 1.0) + whole * (excess - whole)) / excess
     wait = max((excess - 1.0) * life - cycle.replaced * host, 0.0)
@@ -392,11 +405,12 @@ def first_tokens_of(
         excess,
         life,
         put_back,
+        slower,
         first_wait,
         wait,
         mean_wait,
         mean,
-        mean + put_back + per_token * (cycle.answer - 1.0),
+        mean + put_back + slower + per_token * (cycle.answer - 1.0),
     )
 
 
@@ -561,7 +575,7 @@ def close_clients(
             per_token *= cycle.passes / (cycle.answer - 1.0)
         tokens = first_tokens_of(cycle, crowd, passes, answers, per_token)
         if cycle.answer > 1.0:
-            per_token += tokens.put_back / (cycle.answer - 1.0)
+            per_token += (tokens.put_back + tokens.slower) / (cycle.answer - 1.0)
         p50, p95, p99 = first_token_quantiles(cycle, crowd, passes, answers, tokens)
         rate = concurrency / tokens.request
         if cycle.rounds < math.inf:
@@ -596,7 +610,9 @@ def close_clients(
         gaps = min(gaps, 1.0) / longer
         if crowd.stretch > 0.0:
             gaps = crowd.mixed * crowd.even / crowd.local
-        out[ROWS.inter_token_latency_mean, d, j] = answers.going + tokens.put_back / cycle.passes
+        out[ROWS.inter_token_latency_mean, d, j] = (
+            answers.going + (tokens.put_back + tokens.slower) / cycle.passes
+        )
         for at in range(3):
             share = 0.5 if at == 0 else (0.05 if at == 1 else 0.01)
             gap = gap_quantile(share, gaps, cycle, crowd, passes, longer)
