@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from perfmodel.serving.pass_operations import PassOperation
 
 
+MOST_BLOCK = 2**32
+"""Tokens of a block beyond which it is no block of tokens, but a state."""
 APART = ("model", "engine", "hardware", "prefill_hardware", "method")
 """What tells points apart beside their fields, in the order of columns."""
 ALWAYS_SHOWN = ("tensor_parallel",)
@@ -194,8 +196,16 @@ def print_serving_memory(row: Mapping[str, Any]) -> None:
     parts = {name: VARIABLES[name].long_name for name in MEMORY_PARTS}
     total = VARIABLES["memory_total"].long_name, row["memory_total"]
     print_parts("memory per device", row, parts, format_gib, total, empty=True)
-    held = f"{row['kv_blocks']:,.0f} blocks of {counted(row['block_tokens'], 'token')}"
+    held = f"{row['kv_blocks']:,.0f} blocks of {counted(int(row['kv_block_tokens']), 'token')}"
+    if row["kv_block_tokens"] > MOST_BLOCK:
+        held = f"{row['kv_blocks']:,.0f} states"
     say(f"{format_gib(row['memory_capacity'])} of device memory; {held} on an attention rank")
+    if row["kv_tokens"] and row["kv_concurrency"] == row["kv_concurrency"]:
+        say(
+            f"KV cache of {row['kv_tokens']:,.0f} tokens; maximum concurrency at "
+            f"{row['kv_tokens'] / row['kv_concurrency']:,.0f} tokens a request: "
+            f"{row['kv_concurrency']:,.2f}x"
+        )
     if memory_verdict(row) == "tight":
         say("tight: by the measured error of memory there may be no room for one request")
 
