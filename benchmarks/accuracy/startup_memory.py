@@ -80,10 +80,14 @@ def memory_of(row: MeasuredRow, **more: Any) -> DeploymentMemory:
         cells["measured"] = month.group() if len(month.group()) > 4 else f"{month.group()}-12"
     stated = MeasuredRow(cells, row.file, row.line)
     engine, _ = engine_of(stated)
-    formats, _ = formats_of(stated, model, engine, "fp4" in hardware.device.peak_flops)
+    formats, _ = formats_of(stated, model)
     devices, tensor = row.whole("n_gpus") or 1, row.whole("tp") or 1
     fields: dict[str, Any] = {**formats, "tensor_parallel": tensor}
-    fields |= {"pipeline_parallel": max(devices // tensor, 1), "context_length": model.max_positions}
+    stages = max(devices // tensor, 1)
+    if first := re.search(r"VLLM_PP_LAYER_PARTITION=(\d+)", row.text("flags")):
+        # The stage of the first device: as of so many stages with as many layers.
+        stages = max(model.num_layers // int(first[1]), 1)
+    fields |= {"pipeline_parallel": stages, "context_length": model.max_positions}
     fields |= {to: row.whole(at) for at, to in LIMITS.items() if row.whole(at)}
     if share := row.positive("memory_share"):
         fields["memory_share"] = share
@@ -99,11 +103,15 @@ def compare(row: MeasuredRow) -> dict[str, Any]:
     pairs = {}
     if "weights_gib" in judges and row.positive("weights_gib"):
         pairs["weights_gib"] = float(found.weights[0]) / GIB
-    left = row.number("available_kv_gib")
-    if "available_kv_gib" in judges and left is not None and left > 0.0:
+    left = float(row.text("available_kv_gib") or "nan")
+    if "available_kv_gib" in judges and left > 0.0:
         pairs["available_kv_gib"] = float(found.cache[0]) / GIB
-    if "kv_tokens" in judges and left and left > 0.0:
-        pairs["kv_tokens"] = float(memory_of(row, cache_bytes=left * GIB).tokens[0])
+    if "kv_tokens" in judges and left > 0.0:
+        held = memory_of(row, cache_bytes=left * GIB)
+        # What a log says of a stage is the longest request that its check lets pass.
+        staged = (row.whole("n_gpus") or 1) > (row.whole("tp") or 1)
+        ratio = held.admitted[0] / held.concurrency[0] if staged else 1.0
+        pairs["kv_tokens"] = float(held.tokens[0] * ratio)
     starts = bool(found.fits[0] and not found.refused[0] and not found.starved[0])
     errors = {name: value / (row.number(name) or 1.0) - 1.0 for name, value in pairs.items()}
     return {"id": row.text("id"), "projected": pairs, "errors": errors, "starts": starts}

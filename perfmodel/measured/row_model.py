@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import Any
 
 from perfmodel.base.errors import ModelError
-from perfmodel.measured.rows import MeasuredRow, Skip
+from perfmodel.measured.rows import MeasuredRow, Skip, meaning, words
 from perfmodel.model.build import dense_model, moe_model
 from perfmodel.model.layers import LayerSpec
 from perfmodel.model.presets import find_preset, list_models, load_model
@@ -192,8 +192,9 @@ _ADDED = re.compile(
 )
 # Endings of checkpoints' names that tell how weights are kept, and words that come after them.
 _FORMAT = re.compile(
-    r"[-_ ](?:(?:nv|mx)?fp(?:4|8|16)|bf16|w\d+a\d+(?:kv\d+)?|int[48]|awq|gptq|qat|quantized|kv)"
-    r"(?:[-_ ](?:static|dynamic|block|kv|preview|v\d+))*$",
+    r"(?:[-_ .](?:(?:nv|mx)?fp(?:4|8|16)|bf16|w\d+a\d+(?:kv\d+)?|int[48]|[348]-?bit|awq|gptq|qat"
+    r"|quantized|kv|shape|base|instruct|chat|it|thinking|preview|safeguard)"
+    r"|\s*\([^()]*\))(?:[-_ ](?:static|dynamic|block|kv|preview|v\d+))*$",
     re.IGNORECASE,
 )
 _SIZE = re.compile(r"a?\d+(?:\.\d+)?(?:x\d+)?[bmt]|\d+e", re.IGNORECASE)
@@ -293,6 +294,8 @@ def _known(name: str) -> tuple[ModelSpec, tuple[str, ...]]:
     if find_preset(name) is not None or name.endswith(".json"):
         return load_model(name), ()
     plain = name.strip().rsplit("/", 1)[-1]
+    if (known := meaning(words("serving")["models"], plain.lower())):
+        return load_model(known), (f"'{name}' has the shape of {known}",)
     while True:
         if (preset := find_preset(plain)) is not None:
             return load_model(preset), (f"'{name}' is read as {preset}",)

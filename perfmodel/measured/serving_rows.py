@@ -114,7 +114,7 @@ def case_of(row: MeasuredRow) -> ServedCase:
     model, model_notes = served_model(row)
     hardware, hardware_notes = hardware_of(row)
     engine, engine_notes = engine_of(row)
-    formats, assumed = formats_of(row, model, engine, "fp4" in hardware.device.peak_flops)
+    formats, assumed = formats_of(row, model)
     if row.lower("speculative").split(" (")[0] not in NOT_SPECULATIVE:
         raise Skip("drafts whose acceptance is not stated", row.text("speculative"))
     layout, layout_notes = layout_of(row, model, hardware)
@@ -362,6 +362,8 @@ def derived(row: MeasuredRow) -> Mapping[str, str]:
 # its runs; TensorRT-LLM had left 0.x below this one then.
 OLDEST_BESIDE_DYNAMO = (0, 18)
 NARROW = ("nvfp4", "mxfp4", "mxfp8", "fp8_block", "fp8")
+UNSTATED_CACHE = ("neuralmagic/", "redhatai/", "qwen/", "meta-llama/", "zai-org/")
+"""Publishers whose checkpoints in eight bits state no format of the cache."""
 _KV = re.compile(r"(fp8|bf16|fp16)[ _-]?kv", re.IGNORECASE)
 
 
@@ -401,24 +403,18 @@ def _loaded(name: str, version: str, month: str) -> Engine:
     return load_engine(name, version)
 
 
-def formats_of(
-    row: MeasuredRow, model: ModelSpec, engine: Engine, four_bits: bool
-) -> tuple[dict[str, str], tuple[str, ...]]:
+def formats_of(row: MeasuredRow, model: ModelSpec) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return the formats of weights and cache, and what was assumed.
 
     Weights are as published where nothing else is stated, and so are products; fp8 means the
     maker's own checkpoint in fp8 where there is one (Qwen's is in blocks). Where a row does
-    not state the format of the cache: checkpoints that ModelOpt made state fp8; the makers'
-    own in eight bits or fewer state nothing, and runs ask for fp8 with TensorRT-LLM and on
-    devices that multiply in four bits (recipes of InferenceX).
+    not state the format of the cache: checkpoints that ModelOpt made state fp8, the makers'
+    own state nothing and are kept in 16 bits, whatever recipes of some runs ask for.
 
     Parameters
     ----------
     row : MeasuredRow
     model : ModelSpec
-    engine : Engine
-    four_bits : bool
-        Whether the device multiplies in four bits, as those of 2024 and later do.
 
     Raises
     ------
@@ -449,10 +445,10 @@ def formats_of(
             raise Skip("unknown precision", f"kv_precision {row.text('kv_precision')}")
         return {**formats, "kv_precision": kept}, ()
     own = {name for place in published for name in (place.format.name, place.format.products)}
-    if weights == AS_STATED or weights in own:
-        fp8 = bool(own & set(NARROW)) and (engine.engine == "trtllm" or four_bits)
-    else:
-        fp8 = weights in NARROW
+    # Engines take what a checkpoint states of its cache: those of ModelOpt fp8, makers' nothing.
+    fp8 = weights == "nvfp4" or (weights in NARROW and weights not in own)
+    fp8 |= weights == AS_STATED and "nvfp4" in own
+    fp8 &= not row.lower("model").startswith(UNSTATED_CACHE)
     kept = "fp8" if fp8 else "fp16" if weights == "fp16" else "bf16"
     return {**formats, "kv_precision": kept}, (f"kv_precision={kept}",) if fp8 else ()
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from perfmodel.base.columns import Floats
 from perfmodel.base.precisions import FORMATS
-from perfmodel.model.state import STATE_BYTES, CachePart, cache_parts, recurrent_bytes
+from perfmodel.model.state import INDEX_FORMAT, CachePart, cache_parts, recurrent_bytes
 
 if TYPE_CHECKING:
     from perfmodel.model.layers import LayerSpec
@@ -28,6 +28,10 @@ WHOLE, TENSOR = 0, -1
 """What a number is divided by on a device: nothing, or t; a positive one: at most g."""
 Terms = dict[int, Floats]
 """Divisor -> numbers of every layer, shape (layers,)."""
+COVERED = 256
+"""Tokens that a block of compressed entries covers."""
+PACKED = 72.0
+"""Of an entry in fp8 [B]: 64 rotated numbers in 16 bits and eight scales (fp8_ds_mla)."""
 PAGE_STEP = 16
 """Tokens of which a block that holds a state is a multiple (kernels' blocks)."""
 
@@ -45,21 +49,28 @@ class CacheTerms(NamedTuple):
         Of states of a sequence.
     reach : float
         Tokens of those windows, the widest.
+    passes : float
+        Passes whose tokens windows hold beside that: two where compressors are prepared ahead
+        (asynchronous scheduling, vllm-project/vllm pull request 52495).
     largest : float
         State of a layer, the largest, where it has a page of a block; else 0.
     each : float
         What a token of such a page takes [B].
     held : Terms
         The same, of every layer that has a state.
+    printed : float
+        Bytes of a token where all groups have the largest page, over those of `tokens`.
     """
 
     tokens: Terms
     windows: Terms
     states: Terms
     reach: float
+    passes: float
     largest: float
     each: float
     held: Terms
+    printed: float
 
     def page(self, divided: Callable[[int], Floats]) -> Floats:
         """Return the tokens of a block such that a layer's page holds a state; 0 without pages.
@@ -118,13 +129,14 @@ def cache_terms(
     parts = [tuple(cache_parts(layer, element)) for layer in layers]
     shared = rule in ("alike", "all")
     apart = not np.isfinite(window_of(model)) and _has_groups(rule, parts)
+    specs = [spec for layer in layers for spec in layer.attentions]
+    compressed = shared and any(spec.compression is not None for spec in specs)
     reach = 0.0
+    if compressed:
+        _add_compressed(found, layers, element)
+        reach = float(max(spec.window for spec in specs))
     for index, layer in enumerate(layers):
-        if shared and any(spec.compression is not None for spec in layer.attentions):
-            _add_compressed(found, index, layer, element)
-            reach = max(reach, *(spec.window for spec in layer.attentions))
-            continue
-        for part in parts[index]:
+        for part in () if compressed else parts[index]:
             by = part.heads if part.heads > 1 else WHOLE
             in_window = bool(part.most) and apart
             reach = max(reach, part.most * in_window)
@@ -133,31 +145,35 @@ def cache_terms(
         size = sum(recurrent_bytes(it, ACTIVATION_BYTES, engine.state_bytes) for it in layer.mixers)
         found.add(found.states, TENSOR, index, size)
     largest, each, held = _state_pages(found) if shared else (0.0, 0.0, {})
-    if shared:
-        _pad(found, held)
-    return CacheTerms(found.tokens, found.windows, found.states, reach, largest, each, held)
+    printed = _pad(found, held) if shared and not compressed else 1.0
+    passes = 2.0 if compressed else 1.0
+    return CacheTerms(
+        found.tokens, found.windows, found.states, reach, passes, largest, each, held, printed
+    )
 
 
-def _add_compressed(found: _Layers, index: int, layer: LayerSpec, element: float) -> None:
-    """Add a layer that compresses keys: all its pages are as large as one of 64 entries.
+def _add_compressed(found: _Layers, layers: tuple[LayerSpec, ...], element: float) -> None:
+    """Add layers that compress keys, whose groups all take blocks as large as that of the entries.
 
     Notes
     -----
-    A page covers 256 tokens of compressed keys, of an indexer's too, 64 of the window, and as many
-    of what a compressor has in hand, in single precision, as find room: key and gate of one entry,
-    or of two that overlap. These are kept as a window is. vLLM's pages of DeepSeek-V4 (issue 51041)
+    A block holds the entries of 256 tokens of all layers, and of their indexers; or 64 tokens of
+    the windows of half the layers; or 4 and 8 tokens of what compressors of neighbouring and of
+    single groups have in hand (vllm-project/vllm issues 51041 and 54703, DeepSeek-V4).
     """
-    for spec in layer.attentions:
-        entry = spec.head_dim * element
-        found.add(found.windows, WHOLE, index, entry)
-        if spec.compression is None:
-            continue
-        kinds = 1 + (spec.indexer is not None and spec.indexer.compressed)
-        found.add(found.tokens, WHOLE, index, kinds * entry * 64 / 256)
-        state = 2.0 * STATE_BYTES * spec.head_dim * (1 + spec.compression.overlap)
-        page = 64 * entry
-        held = 2.0 ** max(math.floor(math.log2(page / state)), 0)
-        found.add(found.windows, WHOLE, index, kinds * page / held)
+    specs = [spec for layer in layers for spec in layer.attentions]
+    packed = PACKED if element == 1.0 else 0.0
+    block = 0.0
+    for spec in specs:
+        if spec.compression is not None:
+            block += COVERED // spec.compression.ratio * (spec.head_dim * element + packed)
+        if spec.indexer is not None and spec.indexer.compressed and spec.compression is not None:
+            index_bytes = spec.indexer.head_dim * FORMATS[INDEX_FORMAT].bytes
+            block += COVERED // spec.compression.ratio * index_bytes
+    found.tokens[WHOLE] += block / COVERED / found.count
+    kinds = {spec.compression.overlap for spec in specs if spec.compression is not None}
+    beside = 2.0 / 64 + sum(1.0 / 4 if overlaps else 1.0 / 8 for overlaps in kinds)
+    found.windows[WHOLE] += block * beside / found.count
 
 
 def _has_groups(rule: str, parts: list[tuple[CachePart, ...]]) -> bool:
@@ -181,17 +197,21 @@ def _state_pages(found: _Layers) -> tuple[float, float, Terms]:
     return float(state.max()), each, {by: each * (state > 0.0)}
 
 
-def _pad(found: _Layers, held: Terms) -> None:
-    """Count layers that fill up groups: all groups have as many layers."""
+def _pad(found: _Layers, held: Terms) -> float:
+    """Count layers that fill up groups, which have as many layers each; return what is printed."""
     kinds = (found.tokens, found.windows, held)
     counts = [int(np.count_nonzero(_sums(terms))) for terms in kinds]
     some = [count for count in counts if count]
     if len(some) < 2:
-        return
+        return 1.0
+    widest = max(float(_sums(terms).max()) for terms in kinds)
     size = max(some) if max(some) < 1.25 * min(some) else min(some)
     for terms, count in zip(kinds, counts, strict=True):
         for by in terms if count else ():
             terms[by] = terms[by] * (size * math.ceil(count / size) / count)
+    groups = sum(math.ceil(count / size) for count in counts)
+    kept = float(_sums(found.tokens).sum())
+    return groups * size * widest / kept if kept else 1.0
 
 
 def charged(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +70,10 @@ class LayoutMemory:
         Cache that a token takes within windows beside layers that keep all [B].
     reach : float
         Tokens of those windows.
+    passes : float
+        Passes whose tokens are held beside that reach.
+    printed : ndarray, shape (layouts,)
+        Of `per_token`, what a token takes by the tokens that some releases print.
     page : ndarray, shape (layouts,)
         Tokens of a block that holds a state; 0 where states have no blocks.
     window : float
@@ -83,6 +87,8 @@ class LayoutMemory:
     state: Floats
     beside: Floats
     reach: float
+    passes: float
+    printed: Floats
     page: Floats
     window: float
     stage: NDArray[np.bool_]
@@ -120,9 +126,9 @@ def layout_memory(model: ModelSpec, layouts: Layouts, hardware: Hardware) -> Lay
     columns = layouts.columns
     stages = int(columns["pipeline_parallel"].max())
     shape = (len(layouts), stages)
-    weights, page = np.zeros(shape), np.zeros(shape[0])
+    weights, page, printed = np.zeros(shape), np.zeros(shape[0]), np.ones(shape[0])
     cache = np.zeros((3, *shape))
-    reach = 0.0
+    reach, passes = 0.0, 1.0
     first, last, exists = _stages(model.num_layers, columns["pipeline_parallel"], stages)
     drafting = columns["draft_length"] > 0
     for speculates in np.unique(drafting):
@@ -147,13 +153,14 @@ def layout_memory(model: ModelSpec, layouts: Layouts, hardware: Hardware) -> Lay
         for into, numbers in zip(cache, (terms.tokens, terms.windows, terms.states), strict=True):
             into[rows] = _sum_stages(numbers, layouts, rows, first, last)
         page[rows] = terms.page(lambda by, rows=rows: _divided(by, layouts, rows))
+        printed[rows] = terms.printed if layouts.engines[engine].prints_groups else 1.0
         if terms.largest:
             held = _sum_stages(terms.held, layouts, rows, first, last)
             cache[2][rows] = page[rows, None] * held
-        reach = max(reach, terms.reach)
+        reach, passes = max(reach, terms.reach), max(passes, terms.passes)
     per_token, beside, state = cache
     return LayoutMemory(
-        weights, per_token, state, beside, reach, page, window_of(model), exists
+        weights, per_token, state, beside, reach, passes, printed, page, window_of(model), exists
     )
 
 
@@ -298,6 +305,8 @@ class DeploymentMemory:
     tokens, concurrency : ndarray
         Tokens of the cache as the engine prints them, and how many requests of the longest context
         it holds; NaN where no context is stated.
+    admitted : ndarray
+        Such requests for which the check of a stated context finds room.
     refused, starved : ndarray of bool
         The engine does not start: no room for one request of the stated context, or for a state of
         each sequence that may run.
@@ -331,6 +340,7 @@ class DeploymentMemory:
     sure_blocks: Floats
     tokens: Floats
     concurrency: Floats
+    admitted: Floats
     refused: NDArray[np.bool_]
     starved: NDArray[np.bool_]
     most_sequences: Floats
@@ -410,10 +420,11 @@ def deployment_memory(
     sure = np.maximum(left(np.array(wide)[engine][:, None])[at] - cut.slots[at], 0.0)
     sure = np.where(cut.block[at] > 0.0, sure / np.maximum(cut.block[at], 1e-30), 0.0)
     concurrency = _concurrency(grid, held, layout, cut, blocks, at)
+    admitted = _admitted(grid, held, layout, concurrency, at)
     longest = _longest(grid)
-    tokens = np.where(
-        np.isfinite(concurrency) & cut.grouped, concurrency * longest, blocks * cut.tokens
-    )
+    printed = held.printed[layout]
+    by_length = np.isfinite(concurrency) & cut.grouped & (printed == 1.0)
+    tokens = np.where(by_length, concurrency * longest, blocks * cut.tokens / printed)
     fits = (blocks >= 1) & (total <= capacity)
     return DeploymentMemory(
         weights=weights[there],
@@ -432,7 +443,8 @@ def deployment_memory(
         sure_blocks=np.floor(sure),
         tokens=np.where(cut.bare, 0.0, np.floor(tokens)),
         concurrency=concurrency,
-        refused=fits & (grid["context_length"] > 0) & (concurrency < 1.0),
+        admitted=admitted,
+        refused=fits & (grid["context_length"] > 0) & (admitted < 1.0),
         starved=fits & cut.paged & (grid["max_sequences"] > blocks),
         most_sequences=cut.most_sequences[at],
     )
@@ -537,7 +549,7 @@ def _concurrency(
     """Return how many requests of the longest context a cache holds; NaN without one."""
     longest = np.minimum(_longest(grid), held.window)
     window = np.where(cut.grouped, held.beside[layout][at], 0.0)
-    budget = grid["token_budget"].astype(np.float64)
+    budget = held.passes * grid["token_budget"]
     tokens = np.where(cut.bare, 1.0, cut.tokens)
     per_token = held.per_token[layout][at]
     need = charged(longest, budget, tokens, per_token, window, held.reach)
@@ -545,6 +557,22 @@ def _concurrency(
     need = np.where(cut.bare, cut.block[at], need)
     whole = blocks * cut.block[at]
     return np.where(_longest(grid) > 0, whole / np.maximum(need, 1e-30), np.nan)
+
+
+def _admitted(
+    grid: DeploymentGrid, held: LayoutMemory, layout: Integers, concurrency: Floats, at: Any
+) -> Floats:
+    """Return the requests of the longest context that an engine's check of a context finds room for.
+
+    Notes
+    -----
+    Some count the layers of all stages against the memory of the smallest one
+    (`Engine.checks_all_stages`).
+    """
+    every = np.where(held.stage[layout], held.per_token[layout], 0.0).sum(axis=1)
+    own = held.per_token[layout][at]
+    checks = np.array([item.checks_all_stages for item in grid.engines])[grid["engine"]]
+    return np.where(checks & (every > 0.0), concurrency * own / np.maximum(every, 1e-30), concurrency)
 
 
 def _activations(

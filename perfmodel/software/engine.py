@@ -80,6 +80,14 @@ class Engine:
         choices=("sequences", "full", "alike", "all"),
         default="sequences",
     )
+    prints_groups: bool = fact(
+        "the tokens of a cache are printed as if layers of all groups kept everything",
+        default=False,
+    )
+    checks_all_stages: bool = fact(
+        "a context is checked for all layers against the memory of the smallest stage",
+        default=False,
+    )
     state_bytes: float = fact(
         "a number of a recurrent state whose format the model does not state", "B", default=4.0
     )
