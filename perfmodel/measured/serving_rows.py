@@ -17,6 +17,7 @@ from perfmodel.base.facts import release_key
 from perfmodel.base.precisions import FORMATS
 from perfmodel.measured.row_hardware import hardware_of
 from perfmodel.measured.row_model import served_model
+from perfmodel.measured.serving_recipes import recipe_of, recipe_version
 from perfmodel.measured.rows import MeasuredRow, Skip, meaning, words
 from perfmodel.model.presets import find_preset, load_model
 from perfmodel.model.spec import head_counts
@@ -120,11 +121,16 @@ def case_of(row: MeasuredRow) -> ServedCase:
     layout, layout_notes = layout_of(row, model, hardware)
     arrival, load, batch, requests = load_of(row, SPREAD[engine.scheduler])
     context = int(load["input_length"] + load["output_length"])
+    recipe = recipe_of(row, engine, pools=apart(row), context=context)
+    if recipe.facts:
+        engine = load_engine(engine, **recipe.facts)
+    if recipe.rounds and arrival == CLOSED and requests == math.inf:
+        load["rounds"] = recipe.rounds
     if 0 < model.max_positions < context:
         model = replace(model, max_positions=context)
         model_notes = (*model_notes, "lengths beyond the context that the model states")
-    fields = {**layout, **formats, **_limits(row)}
-    notes = (*model_notes, *hardware_notes, *engine_notes, *layout_notes)
+    fields = {**layout, **formats, **recipe.fields, **_limits(row)}
+    notes = (*model_notes, *hardware_notes, *engine_notes, *layout_notes, *recipe.notes)
     return ServedCase(
         model, hardware, engine, fields, load, arrival, batch, requests, assumed, notes
     )
@@ -381,7 +387,7 @@ def engine_of(row: MeasuredRow) -> tuple[Engine, tuple[str, ...]]:
     name = meaning(words("serving")["engine"], text)
     if not any(item.engine == name for item in ENGINES.values()):
         raise Skip("engine without facts", row.text("engine"))
-    version = row.lower("version")
+    version = row.lower("version") or recipe_version(row)
     release = release_key(version)
     apart = bool(row.text("prefill_workers")) or "disagg" in row.lower("mode")
     dynamo = "dynamo" in text or (apart and name == "trtllm" and release < OLDEST_BESIDE_DYNAMO)
