@@ -304,6 +304,8 @@ def _known(name: str) -> tuple[ModelSpec, tuple[str, ...]]:
             break
         plain = shorter
     preset = _largest_of(plain)
+    if preset is None and (preset := _same_sizes(plain)) is not None:
+        return load_model(preset), (f"'{name}' is read as {preset}, of its family and sizes",)
     if preset is None:
         return load_model(name), ()
     return load_model(preset), (f"'{name}' is read as {preset}, the largest of that name",)
@@ -324,6 +326,25 @@ def _largest_of(name: str) -> str | None:
             if words[: len(wanted)] == wanted and all(map(_SIZE.fullmatch, rest)):
                 found.append((item.parameters, item.name))
     return max(found)[1] if found else None
+
+
+def _same_sizes(name: str) -> str | None:
+    """Return the preset of the same family, main version and sizes, the newest; or None.
+
+    A later release of a model keeps its sizes, and nearly always its shape ("Qwen3.6-27B").
+    """
+
+    def parts(text: str) -> tuple[str, str, list[str]]:
+        words = _words(text.rsplit("/", 1)[-1])
+        sizes = [word for word in words if _SIZE.fullmatch(word)]
+        version = re.match(r"([a-z-]+?)-?(\d+)?(?:\.\d+)?(?:-|$)", "-".join(words))
+        return (version[1], version[2] or "", sizes) if version else ("", "", sizes)
+
+    wanted = parts(name)
+    if not wanted[0] or not wanted[2]:
+        return None
+    found = [item.name for item in list_models() if parts(item.name) == wanted]
+    return max(found, default=None)
 
 
 def _words(name: str) -> list[str]:
