@@ -200,14 +200,22 @@ def print_serving_memory(row: Mapping[str, Any]) -> None:
     if row["kv_block_tokens"] > MOST_BLOCK:
         held = f"{row['kv_blocks']:,.0f} states"
     say(f"{format_gib(row['memory_capacity'])} of device memory; {held} on an attention rank")
-    if row["kv_tokens"] and row["kv_concurrency"] == row["kv_concurrency"]:
-        say(
-            f"KV cache of {row['kv_tokens']:,.0f} tokens; maximum concurrency at "
-            f"{row['kv_tokens'] / row['kv_concurrency']:,.0f} tokens a request: "
-            f"{row['kv_concurrency']:,.2f}x"
-        )
+    if words := cache_words(row):
+        say(words)
     if memory_verdict(row) == "tight":
         say("tight: by the measured error of memory there may be no room for one request")
+
+
+def cache_words(row: Mapping[str, Any]) -> str:
+    """Say what a cache holds, as engines print it; empty where nothing is kept of a token."""
+    tokens, concurrency = row["kv_tokens"], row["kv_concurrency"]
+    if not tokens or not _known(tokens):
+        return ""
+    words = f"KV cache of {tokens:,.0f} tokens"
+    if _known(concurrency) and concurrency > 0:
+        longest = row["context_length"] or row["kv_longest_request"]
+        words += f"; maximum concurrency at {longest:,.0f} tokens a request: {concurrency:,.2f}x"
+    return words
 
 
 def print_operations(name: str, operations: Sequence[PassOperation], top: int) -> None:

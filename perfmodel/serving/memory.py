@@ -305,6 +305,8 @@ class DeploymentMemory:
     tokens, concurrency : ndarray
         Tokens of the cache as the engine prints them, and how many requests of the longest context
         it holds; NaN where no context is stated.
+    longest : ndarray
+        Tokens of the longest context; 0 where neither a deployment nor the model states one.
     admitted : ndarray
         Such requests for which the check of a stated context finds room.
     refused, starved : ndarray of bool
@@ -341,6 +343,7 @@ class DeploymentMemory:
     tokens: Floats
     concurrency: Floats
     admitted: Floats
+    longest: Floats
     refused: NDArray[np.bool_]
     starved: NDArray[np.bool_]
     most_sequences: Floats
@@ -444,6 +447,7 @@ def deployment_memory(
         tokens=np.where(cut.bare, 0.0, np.floor(tokens)),
         concurrency=concurrency,
         admitted=admitted,
+        longest=longest,
         refused=fits & (grid["context_length"] > 0) & (admitted < 1.0),
         starved=fits & cut.paged & (grid["max_sequences"] > blocks),
         most_sequences=cut.most_sequences[at],

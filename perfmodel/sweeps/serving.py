@@ -140,6 +140,7 @@ MEMORY_FIELDS = {
     "kv_blocks": "blocks",
     "kv_tokens": "tokens",
     "kv_concurrency": "concurrency",
+    "kv_longest_request": "longest",
     "kv_block_tokens": "block_tokens",
     "kv_bytes_per_token": "bytes_per_token",
     "sequence_state_bytes": "state_bytes",
