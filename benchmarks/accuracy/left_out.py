@@ -185,6 +185,7 @@ UNKNOWN = {
     "plain": "somebody's own, FSDP2",
     "plain-jax": "somebody's own, JAX",
     "plain-megatron": "somebody's own, Transformer Engine",
+    "plain-parallel": "somebody's own, tensor parallel",
     "neuron": "somebody's own",
 }
 """Kind of plain stack -> a cell ``framework`` that means it."""
@@ -204,12 +205,12 @@ STEPS_HEADER = (
 def without_software(row: MeasuredRow) -> MeasuredRow:
     """Return a row as if its software had no page: a name of its kind, and its month.
 
-    What the cell says in parentheses of a run stays: ``(HybridEP)``.
+    What the cell says in parentheses of a run stays: ``(HybridEP)``, ``(DualPipe)``.
     """
     preset, _ = software_of(row)
     month = month_of(row) or FRAMEWORKS[preset].released
     kind, _ = unknown_software(row, month)
-    said = " ".join(re.findall(r"\((?:[^()]*(?:EP|a2a)[^()]*)\)", row.text("framework")))
+    said = " ".join(re.findall(r"\((?:[^()]*(?:EP|a2a|Pipe)[^()]*)\)", row.text("framework")))
     name = f"{UNKNOWN[FRAMEWORKS[kind].software]} {said}".strip()
     changed = row.replaced("framework", name)
     dated = row.lower("version").startswith("mlperf") or re.fullmatch(
