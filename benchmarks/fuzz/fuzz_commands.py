@@ -52,6 +52,7 @@ SECONDS = 20  # of a core for one case, uncompiled
 STUCK = 120  # after which a worker that does not even answer is ended
 MEMORY = 6 * 2**30  # B of addresses for a worker
 SHOWN = 60  # findings
+UNCOMPILED = {"NUMBA_DISABLE_JIT": "1", "PERFMODEL_JIT": "never"}
 VALUES = (
     ["", " ", "0", "1", "2", "3", "7", "-1", "-0", "00", "+1", "1.5", "1e3", "0x10", "1_000", "²",
      "٣", "½", "nan", "-inf", "inf", "1e308", "1e400", "5e-324", "1e-300", "-1e308", str(2**31),
@@ -425,7 +426,7 @@ def work(options: argparse.Namespace, first: int, step: int, folder: Path) -> No
 def run_workers(options: argparse.Namespace) -> Iterator[tuple[int, str, int, float, str]]:
     """Yield number, command, exit code, seconds and verdict of every case."""
     memory = Path("/dev/shm")
-    environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "PERFMODEL_JIT": "never"}
+    environment = os.environ | ({} if options.compiled else UNCOMPILED)
     jobs = options.jobs
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as scratch:
 
@@ -433,7 +434,7 @@ def run_workers(options: argparse.Namespace) -> Iterator[tuple[int, str, int, fl
             folder = Path(tempfile.mkdtemp(dir=scratch))
             words = ["--within", str(folder), str(first), str(jobs), "--cases", str(options.cases)]
             words += ["--seed", str(options.seed), *(["--only", options.only] * bool(options.only))]
-            words += ["--flips"] * options.flips
+            words += ["--flips"] * options.flips + ["--compiled"] * options.compiled
             command = [sys.executable, __file__, *words]
             process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
             assert process.stdout is not None
@@ -535,6 +536,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--only", choices=COMMANDS, help="one command")
     parser.add_argument("--flips", action="store_true", help="turn one bit of stored results")
+    parser.add_argument("--compiled", action="store_true", help="kernels as users have them")
     parser.add_argument("--case", type=int, help="run this case alone, and show it")
     parser.add_argument("--within", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
