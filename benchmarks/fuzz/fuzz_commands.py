@@ -45,6 +45,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 import command_examples
+import ui_questions
 from command_examples import COMMANDS
 
 LONGEST = 1700  # characters of an error's line: what is said, and which page helps
@@ -307,6 +308,11 @@ class Workplace:
         for name, line in command_examples.PRINTED.items():
             made = self.runner.invoke(cli, shlex.split(line), prog_name="perfmodel")
             (folder / name).write_text(made.stdout, encoding="utf-8")
+        self.app: Any = None
+        with contextlib.suppress(ImportError):
+            from perfmodel.cli.report.server.app import make_app
+
+            self.app = make_app(token=ui_questions.TOKEN, warm=False)
         self.contents = {
             path.relative_to(folder).as_posix(): path.read_bytes()
             for path in folder.rglob("*")
@@ -324,6 +330,8 @@ class Workplace:
                 warnings.simplefilter("ignore")
                 for shown in (UserWarning, RuntimeWarning, FutureWarning, SyntaxWarning):
                     warnings.simplefilter("always", shown)  # as a user would see them
+                if case.command == "ui" and self.app:
+                    return self._asked(case)
                 result = self.runner.invoke(self.cli, case.arguments, prog_name="perfmodel")
             signal.setitimer(signal.ITIMER_PROF, 0)
             verdict = self._verdict(case, result, warned)
@@ -336,6 +344,14 @@ class Workplace:
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
             self._tidy(case)
+
+    def _asked(self, case: Case) -> tuple[int, str]:
+        """Ask the page with controls what stands in a file; 2 for what it refuses."""
+        path = case.arguments[1] if case.arguments[1:] else "/"
+        name = case.arguments[2] if case.arguments[2:] else ""
+        content = case.files.get(name, self.contents.get(name, name.encode("utf-8", "replace")))
+        status, body = ui_questions.ask(self.app, path, content)
+        return 2 * (status != 200), ui_questions.verdict(path, status, body)
 
     def _verdict(self, case: Case, result: Any, warned: list[Any]) -> str:
         if result.exception is not None and not isinstance(result.exception, SystemExit):
@@ -481,6 +497,8 @@ def summary(options: argparse.Namespace) -> int:
         seconds[command] += spent  # type: ignore[assignment]
         longest[command] = max(longest[command], spent)  # type: ignore[assignment]
         done += 1
+        if done % 10_000 == 0:
+            print(f"{done:,} cases, {sum(seconds.values()):,.0f} s of cores", flush=True)
         if wrong:
             wrongs[command] += 1
             said, _, where = wrong.partition("\n")

@@ -72,8 +72,9 @@ def opened(
     if {"rank", "layer", "row"} & set(table.sizes):
         population = simulation_of(table, where)
     else:
-        table = _with_costs(table, costs)
-        population = population_of(table, where)
+        with table.opened():
+            table = _with_costs(table, costs)
+            population = population_of(table, where)
     return Source(name, population, table, table_provenance(name, table, facts))
 
 
