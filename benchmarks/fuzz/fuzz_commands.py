@@ -279,6 +279,18 @@ def _other_number(rng: random.Random, number: bytes) -> bytes:
     return rng.choice(PIECES)
 
 
+class _Program:
+    """The commands, on streams that say ``?`` for what they cannot, as the program's do."""
+
+    def __init__(self, commands: Any) -> None:
+        self.commands = commands
+        self.name = commands.name
+
+    def main(self, *given: Any, **named: Any) -> Any:
+        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+        return self.commands.main(*given, **named)
+
+
 class Workplace:
     """A folder with the good files, made anew after each case, and the verdict on a case."""
 
@@ -290,7 +302,7 @@ class Workplace:
 
         os.chdir(folder)
         self.folder = folder
-        self.cli = cli
+        self.cli = _Program(cli)
         self.runner = CliRunner()
         self.cause: BaseException | None = None
         report = group.report
