@@ -394,7 +394,7 @@ class Workplace:
         if result.stdout:
             return f"an error after output: {line[:200]}"
         if "Traceback" in result.stderr:
-            return "a traceback"
+            return f"a traceback: {result.stderr[-600:]}"
         return ""
 
     def _tidy(self, case: Case) -> None:

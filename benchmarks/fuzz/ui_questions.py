@@ -84,7 +84,7 @@ def verdict(path: str, status: int, body: bytes) -> str:
         said = json.loads(body)["error"]
         sound = said.isprintable() and 0 < len(said) <= LONGEST
         return "" if sound else f"{len(said)} characters: {said[:200]!r}"
-    if status in (404, 405) and not path.startswith(("/api/results?", "/api/results ")):
+    if status in (307, 404, 405) and not path.startswith(("/api/results?", "/api/results ")):
         return ""
     if status != 200:
         return f"status {status}: {body[:300]!r}"
