@@ -178,7 +178,9 @@ def longer(numbers: NDArray[Any]) -> NDArray[Any]:
     return numbers + numbers // 4 + 1
 
 
-GRAPHS = "beyond the largest captured pass an engine launches operation by operation, as real ones do"
+GRAPHS = (
+    "beyond the largest captured pass an engine launches operation by operation, as real ones do"
+)
 LAWS = (
     Law("percentiles are in order", 0.0, ordered),
     Law("parts of memory add up", 0.0, memory_adds_up),

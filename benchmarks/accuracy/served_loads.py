@@ -179,7 +179,7 @@ def is_hard(point: Closed) -> bool:
 
 
 def errors_by_share(points: Sequence[Closed]) -> dict[str, dict[str, Any]]:
-    """Return the same of all, as `auto` finds hard ones, and were so many of the worst recursions."""
+    """Return the same of all with hard ones run, and were so many of the worst recursions."""
     errors = np.array([[abs(point.error(name)) for name in WANTED] for point in points])
     errors = np.nan_to_num(errors)
     order = np.argsort(-(errors / [limits[1] for limits in WANTED.values()]).max(axis=1))

@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.base.served_fields import is_stated
 
@@ -74,7 +75,7 @@ def hard_points(deployments: Deployments, loads: Loads) -> Flags:
     """
     from perfmodel.kernels.serving.tables import RESERVE
 
-    def per(column: Floats) -> Floats:
+    def per(column: NDArray[Any]) -> NDArray[Any]:
         return column[:, None]
 
     mean = 0.5 * (1.0 + loads.length_spread)
@@ -86,7 +87,8 @@ def hard_points(deployments: Deployments, loads: Loads) -> Flags:
     chunked = loads.input_length - loads.prefix > per(deployments.token_budget)
     step = (per(deployments.lockstep_ranks) > 1) & (beyond | chunked)
     grows = (per(deployments.admission) != RESERVE) & (answer > prompt)
-    return step | (beyond & grows & (clients < 4.0 * held))
+    found: Flags = step | (beyond & grows & (clients < 4.0 * held))
+    return found
 
 
 def is_small(grid: DeploymentGrid, loads: LoadGrid, devices: int = 1) -> bool:
