@@ -294,7 +294,7 @@ def _known(name: str) -> tuple[ModelSpec, tuple[str, ...]]:
     if find_preset(name) is not None or name.endswith(".json"):
         return load_model(name), ()
     plain = name.strip().rsplit("/", 1)[-1]
-    if (known := meaning(words("serving")["models"], plain.lower())):
+    if known := meaning(words("serving")["models"], plain.lower()):
         return load_model(known), (f"'{name}' has the shape of {known}",)
     while True:
         if (preset := find_preset(plain)) is not None:

@@ -129,7 +129,9 @@ def _followed(
 
 def _limits_over_ranks(row: MeasuredRow, found: Recipe, engine: Engine) -> None:
     """Divide sequences among attention ranks, where an engine counts over all of them."""
-    ranks = row.whole("attention_dp") or 1 if row.text("attention_dp").replace(".", "").isdigit() else 1
+    ranks = (
+        row.whole("attention_dp") or 1 if row.text("attention_dp").replace(".", "").isdigit() else 1
+    )
     if engine.shared_token_budget and ranks > 1 and "max_sequences" in found.fields:
         found.fields["max_sequences"] = max(found.fields["max_sequences"] // ranks, 1)
 

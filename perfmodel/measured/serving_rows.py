@@ -68,7 +68,9 @@ that many (DeepSeek-V3's fp8), and tiles of products are as wide."""
 ON, OFF = ("true", "on", "yes"), ("false", "off", "no")
 # Words about drafts in column "speculative" that mean none.
 NOT_SPECULATIVE = ("", "no", "none", "false", "0", "off", "unknown")
-_REQUESTS = re.compile(r"(\d[\d,]*)\s*(?:[\w-]+\s+)?(?:requests|prompts)|num[-_ ]prompts[ =:]*(\d+)")
+_REQUESTS = re.compile(
+    r"(\d[\d,]*)\s*(?:[\w-]+\s+)?(?:requests|prompts)|num[-_ ]prompts[ =:]*(\d+)"
+)
 _CONCURRENCY = re.compile(r"(?:concurrency|concurrent \w+)[ =:]*(\d+)|(\d+) (?:concurrent|clients)")
 _OFFERED = re.compile(r"(\d+(?:\.\d+)?)\s*(?:req(?:uests)?/s|qps|rps)")
 _MAX_BATCH = re.compile(r"max_(?:batch|num_seqs)\s*(\d+)")

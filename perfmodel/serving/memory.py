@@ -439,8 +439,9 @@ def deployment_memory(
         bytes_per_token=held.per_token[layout][at],
         state_bytes=(held.state[layout] + cut.windows)[at],
         block_tokens=cut.tokens,
-        state_blocks=np.where(cut.bare, 0.0, (cut.states + cut.windows)[at] / np.maximum(
-            cut.block[at], 1e-30)),
+        state_blocks=np.where(
+            cut.bare, 0.0, (cut.states + cut.windows)[at] / np.maximum(cut.block[at], 1e-30)
+        ),
         window=held.window,
         fits=fits,
         sure_blocks=np.floor(sure),
@@ -576,7 +577,9 @@ def _admitted(
     every = np.where(held.stage[layout], held.per_token[layout], 0.0).sum(axis=1)
     own = held.per_token[layout][at]
     checks = np.array([item.checks_all_stages for item in grid.engines])[grid["engine"]]
-    return np.where(checks & (every > 0.0), concurrency * own / np.maximum(every, 1e-30), concurrency)
+    return np.where(
+        checks & (every > 0.0), concurrency * own / np.maximum(every, 1e-30), concurrency
+    )
 
 
 def _activations(

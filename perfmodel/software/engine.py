@@ -70,7 +70,8 @@ class Engine:
         "communicators of more than one device; none under `device_limits`", "B", default=0.0
     )
     graph_bytes: float = fact(
-        "captured graphs of a layer, where the engine counts them inside its share", "B",
+        "captured graphs of a layer, where the engine counts them inside its share",
+        "B",
         default=0.0,
     )
     cache_groups: str = fact(

@@ -301,7 +301,9 @@ def test_what_sets_the_cache_is_read() -> None:
 
 
 def test_tokens_of_a_cache_are_blocks() -> None:
-    text = "python3 -m sglang.launch_server --model-path a/b --max-total-tokens 65536 --page-size 64"
+    text = (
+        "python3 -m sglang.launch_server --model-path a/b --max-total-tokens 65536 --page-size 64"
+    )
     assert parse_served(text, "a.sh")["cache_blocks"] == 1024
 
 

@@ -39,9 +39,7 @@ def test_a_limit_that_devices_do_not_share_is_found_for_each():
 
 
 def test_the_share_of_sglang_follows_its_reserve():
-    grid = deployments_from_rows(
-        "deepseek-r1", [{"tensor_parallel": 8}], engine="sglang-0.5.8"
-    )
+    grid = deployments_from_rows("deepseek-r1", [{"tensor_parallel": 8}], engine="sglang-0.5.8")
     found = {name: with_limits(grid, [load_hardware(name)]) for name in ("dgx-h200", "dgx-b200")}
     assert found["dgx-h200"]["memory_share"][0] == pytest.approx(0.90, abs=0.01)
     assert found["dgx-b200"]["memory_share"][0] == pytest.approx(0.85, abs=0.01)
