@@ -20,6 +20,7 @@ from functools import lru_cache
 from typing import Any
 
 from perfmodel.base.errors import ModelError
+from perfmodel.base.precisions import PRECISIONS
 from perfmodel.measured.rows import MeasuredRow, Skip, meaning, words
 from perfmodel.model.build import dense_model, moe_model
 from perfmodel.model.layers import LayerSpec
@@ -180,6 +181,35 @@ def _flag(row: Mapping[str, Any], column: str, default: bool) -> bool:
     if number not in (0, 1):
         raise ModelError(f"column {column!r}: {text} should be 0 or 1")
     return bool(number)
+
+
+_BF16 = r"\b[^.;,]{0,24}(?:bf16|16[- ]bits?)"
+_WIDE = {
+    "share": re.compile(
+        r"\b(?:\w+ )?(?:on|in|for) (?:the )?first (\d+) ?% of (?:the |all )?layers"
+    ),
+    "both": re.compile(r"\bfirst and last (\d+) layers?" + _BF16),
+    "first": re.compile(r"\bfirst (\d+)(?: and last \d+)? layers?" + _BF16),
+    "last": re.compile(r"\blast (\d+) layers?" + _BF16),
+}
+
+
+def wide_layers(text: str, layers: int, precision: str) -> tuple[int, int]:
+    """Return how many first and last layers a note leaves in 16 bits in a precision.
+
+    ``nvfp4 on first 85 % of layers`` (of nvfp4 alone), ``first 2 and last 8 layers in bf16``,
+    ``first and last 1 layers bf16``.
+    """
+    found = {name: match for name, it in _WIDE.items() if (match := it.search(text.lower()))}
+    if share := found.get("share"):
+        named = share[0].split()[0]
+        if named in PRECISIONS and named != precision:
+            return 0, 0
+        return 0, layers - math.ceil(layers * min(int(share[1]), 100) / 100)
+    if both := found.get("both"):
+        return int(both[1]), int(both[1])
+    first, last = (int(found[name][1]) if name in found else 0 for name in ("first", "last"))
+    return first, last
 
 
 WITHOUT_ARCHITECTURE = "architecture not stated"

@@ -10,6 +10,7 @@ from perfmodel.measured.row_model import (
     named_preset,
     served_model,
     trained_model,
+    wide_layers,
 )
 from perfmodel.measured.rows import MeasuredRow, Skip
 from tests.data import table_of
@@ -153,3 +154,19 @@ def test_an_unknown_name_may_come_with_its_architecture() -> None:
 )
 def test_later_releases_have_the_shape_of_a_known_one(name: str, preset: str) -> None:
     assert served_model(MeasuredRow({"model": name}, "runs.csv", 2))[0].name == preset
+
+
+@pytest.mark.parametrize(
+    ("note", "precision", "found"),
+    [
+        ("nvfp4 on first 85 % of layers, rest bf16", "nvfp4", (0, 4)),
+        ("nvfp4 on first 85 % of layers, rest bf16", "mxfp8", (0, 0)),
+        ("first 2 and last 8 layers in bf16", "nvfp4", (2, 8)),
+        ("First and last 1 layers in BF16; 3 nodes", "fp8", (1, 1)),
+        ("last 4 layers stay in 16 bits", "mxfp8", (0, 4)),
+        ("last 4 layers slower; bf16 elsewhere", "mxfp8", (0, 0)),
+        ("", "nvfp4", (0, 0)),
+    ],
+)
+def test_layers_that_stay_in_16_bits(note, precision, found):
+    assert wide_layers(note, 32, precision) == found
