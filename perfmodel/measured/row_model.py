@@ -21,7 +21,7 @@ from typing import Any
 
 from perfmodel.base.errors import ModelError
 from perfmodel.base.precisions import PRECISIONS
-from perfmodel.measured.rows import MeasuredRow, Skip
+from perfmodel.measured.rows import MeasuredRow, Skip, meaning, words
 from perfmodel.model.build import dense_model, moe_model
 from perfmodel.model.layers import LayerSpec
 from perfmodel.model.presets import find_preset, list_models, load_model
@@ -222,8 +222,9 @@ _ADDED = re.compile(
 )
 # Endings of checkpoints' names that tell how weights are kept, and words that come after them.
 _FORMAT = re.compile(
-    r"[-_ ](?:(?:nv|mx)?fp(?:4|8|16)|bf16|w\d+a\d+(?:kv\d+)?|int[48]|awq|gptq|qat|quantized|kv)"
-    r"(?:[-_ ](?:static|dynamic|block|kv|preview|v\d+))*$",
+    r"(?:[-_ .](?:(?:nv|mx)?fp(?:4|8|16)|bf16|w\d+a\d+(?:kv\d+)?|int[48]|[348]-?bit|awq|gptq|qat"
+    r"|quantized|kv|shape|base|instruct|chat|it|thinking|preview|safeguard)"
+    r"|\s*\([^()]*\))(?:[-_ ](?:static|dynamic|block|kv|preview|v\d+))*$",
     re.IGNORECASE,
 )
 _SIZE = re.compile(r"a?\d+(?:\.\d+)?(?:x\d+)?[bmt]|\d+e", re.IGNORECASE)
@@ -323,6 +324,8 @@ def _known(name: str) -> tuple[ModelSpec, tuple[str, ...]]:
     if find_preset(name) is not None or name.endswith(".json"):
         return load_model(name), ()
     plain = name.strip().rsplit("/", 1)[-1]
+    if known := meaning(words("serving")["models"], plain.lower()):
+        return load_model(known), (f"'{name}' has the shape of {known}",)
     while True:
         if (preset := find_preset(plain)) is not None:
             return load_model(preset), (f"'{name}' is read as {preset}",)
@@ -331,6 +334,8 @@ def _known(name: str) -> tuple[ModelSpec, tuple[str, ...]]:
             break
         plain = shorter
     preset = _largest_of(plain)
+    if preset is None and (preset := _same_sizes(plain)) is not None:
+        return load_model(preset), (f"'{name}' is read as {preset}, of its family and sizes",)
     if preset is None:
         return load_model(name), ()
     return load_model(preset), (f"'{name}' is read as {preset}, the largest of that name",)
@@ -351,6 +356,25 @@ def _largest_of(name: str) -> str | None:
             if words[: len(wanted)] == wanted and all(map(_SIZE.fullmatch, rest)):
                 found.append((item.parameters, item.name))
     return max(found)[1] if found else None
+
+
+def _same_sizes(name: str) -> str | None:
+    """Return the preset of the same family, main version and sizes, the newest; or None.
+
+    A later release of a model keeps its sizes, and nearly always its shape ("Qwen3.6-27B").
+    """
+
+    def parts(text: str) -> tuple[str, str, list[str]]:
+        words = _words(text.rsplit("/", 1)[-1])
+        sizes = [word for word in words if _SIZE.fullmatch(word)]
+        version = re.match(r"([a-z-]+?)-?(\d+)?(?:\.\d+)?(?:-|$)", "-".join(words))
+        return (version[1], version[2] or "", sizes) if version else ("", "", sizes)
+
+    wanted = parts(name)
+    if not wanted[0] or not wanted[2]:
+        return None
+    found = [item.name for item in list_models() if parts(item.name) == wanted]
+    return max(found, default=None)
 
 
 def _words(name: str) -> list[str]:

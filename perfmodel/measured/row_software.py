@@ -385,7 +385,8 @@ def tuned(row: MeasuredRow, model: ModelSpec) -> tuple[ModelSpec, dict[str, Any]
         return model, {}, ()
     name, _ = software_of(row)
     recipes = words("training")["recipes"]
-    recipe = recipes.get(name.partition("@")[0], recipes["others"])
+    names = (name.partition("@")[0], FRAMEWORKS[name].software)
+    recipe = next((recipes[it] for it in names if it in recipes), recipes["others"])
     strategy: dict[str, Any] = {}
     packed: tuple[str, ...] = ()
     length = recipe.get("document_length")

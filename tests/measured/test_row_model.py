@@ -138,6 +138,25 @@ def test_an_unknown_name_may_come_with_its_architecture() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "preset"),
+    [
+        ("Qwen/Qwen3.6-27B", "qwen3.5-27b"),
+        ("qwen3.8-27b-nvfp4", "qwen3.5-27b"),
+        ("MiniMaxAI/MiniMax-M2.7", "minimax-m2"),
+        ("moonshotai/Kimi-K2.6", "kimi-k2.5"),
+        ("zai-org/GLM-5.2-FP8", "glm-5"),
+        ("deepseek-ai/DeepSeek-Math-V2", "deepseek-v3.2"),
+        ("deepseek-ai/DeepSeek-V4-Flash (preview)", "deepseek-v4-flash"),
+        ("cyankiwi/Kimi-Linear-48B-A3B-Instruct-AWQ-4bit", "kimi-linear-48b-a3b"),
+        ("neuralmagic/Meta-Llama-3.1-70B-Instruct-quantized.w8a8", "llama-3.1-70b"),
+        ("openai/gpt-oss-safeguard-120b", "gpt-oss-120b"),
+    ],
+)
+def test_later_releases_have_the_shape_of_a_known_one(name: str, preset: str) -> None:
+    assert served_model(MeasuredRow({"model": name}, "runs.csv", 2))[0].name == preset
+
+
+@pytest.mark.parametrize(
     ("note", "precision", "found"),
     [
         ("nvfp4 on first 85 % of layers, rest bf16", "nvfp4", (0, 4)),
