@@ -81,7 +81,7 @@ def test_closed_form_follows_the_recursion(scheduler: str, spread: float) -> Non
     for name, mean, worst in (
         ("time_to_first_token_mean", 0.12, 0.2),
         ("time_per_output_token_mean", 0.06, 0.1),
-        ("request_time_mean", 0.05, 0.1),
+        ("request_time_mean", 0.06, 0.1),
         ("request_time_p95", 0.1, 0.25),
     ):
         error = np.abs(getattr(found, name) / getattr(wanted, name) - 1.0)
