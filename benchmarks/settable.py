@@ -63,8 +63,17 @@ class Found(NamedTuple):
     said: str
 
 
-def answer(words: str) -> tuple[int, Any, str]:
-    """Run a command; return its exit status, its numbers, and what it said on stderr."""
+def answer(words: str, checked: bool = True) -> tuple[int, Any, str]:
+    """Run a command; return its exit status, its numbers, and what it said on stderr.
+
+    Unless `checked`, numbers that cannot act are not looked for.
+    """
+    if not checked:
+        check, acting.idle_numbers = acting.idle_numbers, lambda *given: []
+        try:
+            return answer(words)
+        finally:
+            acting.idle_numbers = check
     result = CliRunner().invoke(cli, [*shlex.split(words), "--json"], prog_name="perfmodel")
     document = json.loads(result.stdout) if result.stdout else None
     return result.exit_code, _numbers(document), result.stderr
@@ -111,11 +120,7 @@ def _is_limit(said: str) -> bool:
 
 def _refused(request: str, base: Any, path: str, value: float) -> str:
     """Say whether a refused number really does nothing, where the check is left out."""
-    check, acting.idle_numbers = acting.idle_numbers, lambda *given: []
-    try:
-        _, numbers, _ = answer(f"{request} --set {path}={value!r}")
-    finally:
-        acting.idle_numbers = check
+    _, numbers, _ = answer(f"{request} --set {path}={value!r}", checked=False)
     return "refused" if numbers == base else "finding"
 
 

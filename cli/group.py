@@ -243,6 +243,8 @@ class CommandGroup(click.Group):
             text = "not enough memory; name fewer values per axis, or write a sweep with --resume"
             raise Failure(text, EXIT_FAILURE) from error
         except Exception as error:
+            if "for integer string conversion" in str(error):
+                raise Failure("a number has thousands of digits", EXIT_INPUT) from error
             if isinstance(error, OSError) and error.errno is not None:
                 given = error.filename is not None and error.errno not in MACHINE_FAILURES
                 code = EXIT_INPUT if given else EXIT_FAILURE

@@ -8,10 +8,25 @@
 
 from __future__ import annotations
 
-import ast
-from typing import Any
+import _signal as signal  # type: ignore[import-not-found]  # the other imports much
+import os
+import sys
 
-from perfmodel.base.version import __version__ as __version__
+
+def _interrupted(number: int, frame: object) -> None:
+    os.write(2, b"perfmodel: interrupted\n")
+    os._exit(128 + number)
+
+
+_PROGRAM = "".join(sys.argv[:1]) == "-m" or "perfmodel" in os.path.basename("".join(sys.argv[:1]))
+if _PROGRAM and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    # Until the program's own handlers are there, which need what is imported below.
+    signal.signal(signal.SIGINT, _interrupted)
+
+import ast  # noqa: E402
+from typing import Any  # noqa: E402
+
+from perfmodel.base.version import __version__ as __version__  # noqa: E402
 
 # Names are looked up on first use, so that importing the package stays fast. Where each is stands
 # in the stub beside this file, which type checkers read.

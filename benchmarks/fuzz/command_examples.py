@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import fuzz_formats
+import ui_questions
 
 MODEL = {
     "model_type": "llama",
@@ -105,6 +106,45 @@ NCCL = """\
      8388608        524288   float   410.00   20.46   15.34  0e+00   400.00   20.97   15.73  0e+00
 # Avg bus bandwidth    : 28.9575
 """
+PAGES = Path(__file__).parents[2] / "perfmodel" / "model" / "families"
+READ_AS = {"deepseek_v3": "deepseek-v3", "qwen3_next": "qwen3-next-80b-a3b"}
+"""Pages of families that are damaged, and a model that each reads."""
+PAGE = """\
+like = "mixtral"
+ignore = ["rope_theta"]
+
+[names]
+n_head = ["num_attention_heads"]
+
+[defaults]
+dense_layers = 1
+wide = [2, 4]
+
+[let]
+inner = "= intermediate_size * (2 if i % 2 else 1)"
+window = "= min(max_position_embeddings, 2**10) if i in wide else 0"
+
+[refuse]
+rotary = "= hidden_size % n_head"
+
+[model]
+tied_embeddings = "= vocab_size < 2000 and not dense_layers > 3"
+
+[layer]
+mlps = "= 'dense' if i < dense_layers else 'experts'"
+
+[mixer.attention]
+window = "= window"
+
+[mlp.dense]
+intermediate_size = "= inner + sum([16, 16])"
+
+[mlp.experts]
+extra = [{ name = "bias", kind = "vector", outputs = "= num_local_experts" }]
+"""
+LAUNCHED = {"torchtitan": "toml", "maxtext": "yml", "deepspeed": "ds.sh", "primus": "yaml",
+            "megatron-bridge": "bridge.yaml"}  # fmt: skip
+"""Software for which a launch is written, and read again damaged."""
 TABLES = {
     "gemm.csv": """\
 hardware,dtype,m,n,k,time_us
@@ -171,6 +211,9 @@ def files(folder: Path) -> None:
         "routing.json": "[[4, 3, 2, 1, 4, 3, 2, 1], [1, 1, 1, 1, 2, 2, 2, 2]]",
         "routing.csv": "expert,count,layer\n" + "".join(f"{i},{i + 1},0\n" for i in range(8)),
         **TABLES,
+        **{name: json.dumps(asked) for name, asked in ui_questions.EXAMPLES.items()},
+        **{f"{name}.toml": (PAGES / f"{name}.toml").read_text(encoding="utf-8") for name in READ_AS},
+        "page.toml": PAGE,
     }
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -202,7 +245,10 @@ MADE = (
     "serve --model model.json --hardware dgx-h100 --tp 1,2 --concurrency 1,8 -o serve.zarr",
     "kernel gemm --hardware dgx-h100 --m 1,64 --n 64 --k 64 -o kernel.nc",
     "simulate chain --hardware dgx-h100 -o simulation.nc",
-)
+    *(f"launch --model llama-3.1-8b --hardware dgx-h100 --devices 8 --seq-len 4096 --global-batch "
+      f"64 --tp 2 --for {name} -o run.{ending}"
+      for name, ending in LAUNCHED.items()),
+)  # fmt: skip
 """Command lines that make files to damage: a stored sweep, traces of four ranks, a launch."""
 PRINTED = {
     "run.json": "project --model llama-3.1-8b --hardware dgx-h100 --devices 8 --seq-len 4096 "
@@ -296,6 +342,7 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
             "launch sweep.nc --pick 2 --for megatron --where 'hardware == \"dgx-h100\"'",
             f"launch {PROBLEM} --tp 2 --for megatron -o out.sh",
             "launch --from launch.sh --for megatron",
+            *(f"launch --from run.{ending} --for megatron" for ending in LAUNCHED.values()),
             "launch serve.nc --for vllm --pick 2 --where 'tp == 2' -o out.sh",
         ),
     ),
@@ -355,6 +402,8 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
             "project --model experts.json --hardware profile.toml --devices 8 --seq-len 1024 "
             "--global-batch 8 --ep 2 --precision fp8",
             "project --from launch.sh --hardware dgx-h100",
+            *(f"project --from run.{ending} --hardware dgx-h100" for ending in LAUNCHED.values()),
+            f"project {PROBLEM} --as page.toml".replace("model.json", "experts.json"),
             "project --config config.toml --pp 2 --mapping tensor-data-context-pipeline",
         ),
     ),
@@ -627,7 +676,20 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
     "model list": (1, ("model list", "model list --json")),
     "model show": (
         6,
-        ("model show gpt2", "model show model.json --seq-len 2048", "model show experts.json"),
+        (
+            *("model show gpt2", "model show model.json --seq-len 2048"),
+            *("model show experts.json", "model show experts.json --as page.toml --json"),
+            *(f"model show {model} --as {page}.toml" for page, model in READ_AS.items()),
+        ),
+    ),
+    "ui": (
+        4,
+        (
+            *(f"ui /api/results {name}" for name in ui_questions.EXAMPLES),
+            *(f"ui /download/launch?row=0&for=megatron {name}" for name in ui_questions.EXAMPLES),
+            "ui /download/results.nc training.question",
+            "ui /download/report.html serving.question",
+        ),
     ),
     "compare": (
         6,

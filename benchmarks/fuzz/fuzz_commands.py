@@ -45,6 +45,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 import command_examples
+import ui_questions
 from command_examples import COMMANDS
 
 LONGEST = 1700  # characters of an error's line: what is said, and which page helps
@@ -52,6 +53,7 @@ SECONDS = 20  # of a core for one case, uncompiled
 STUCK = 120  # after which a worker that does not even answer is ended
 MEMORY = 6 * 2**30  # B of addresses for a worker
 SHOWN = 60  # findings
+UNCOMPILED = {"NUMBA_DISABLE_JIT": "1", "PERFMODEL_JIT": "never"}
 VALUES = (
     ["", " ", "0", "1", "2", "3", "7", "-1", "-0", "00", "+1", "1.5", "1e3", "0x10", "1_000", "²",
      "٣", "½", "nan", "-inf", "inf", "1e308", "1e400", "5e-324", "1e-300", "-1e308", str(2**31),
@@ -277,6 +279,18 @@ def _other_number(rng: random.Random, number: bytes) -> bytes:
     return rng.choice(PIECES)
 
 
+class _Program:
+    """The commands, on streams that say ``?`` for what they cannot, as the program's do."""
+
+    def __init__(self, commands: Any) -> None:
+        self.commands = commands
+        self.name = commands.name
+
+    def main(self, *given: Any, **named: Any) -> Any:
+        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+        return self.commands.main(*given, **named)
+
+
 class Workplace:
     """A folder with the good files, made anew after each case, and the verdict on a case."""
 
@@ -288,7 +302,7 @@ class Workplace:
 
         os.chdir(folder)
         self.folder = folder
-        self.cli = cli
+        self.cli = _Program(cli)
         self.runner = CliRunner()
         self.cause: BaseException | None = None
         report = group.report
@@ -306,6 +320,11 @@ class Workplace:
         for name, line in command_examples.PRINTED.items():
             made = self.runner.invoke(cli, shlex.split(line), prog_name="perfmodel")
             (folder / name).write_text(made.stdout, encoding="utf-8")
+        self.app: Any = None
+        with contextlib.suppress(ImportError):
+            from perfmodel.cli.report.server.app import make_app
+
+            self.app = make_app(token=ui_questions.TOKEN, warm=False)
         self.contents = {
             path.relative_to(folder).as_posix(): path.read_bytes()
             for path in folder.rglob("*")
@@ -323,6 +342,8 @@ class Workplace:
                 warnings.simplefilter("ignore")
                 for shown in (UserWarning, RuntimeWarning, FutureWarning, SyntaxWarning):
                     warnings.simplefilter("always", shown)  # as a user would see them
+                if case.command == "ui" and self.app:
+                    return self._asked(case)
                 result = self.runner.invoke(self.cli, case.arguments, prog_name="perfmodel")
             signal.setitimer(signal.ITIMER_PROF, 0)
             verdict = self._verdict(case, result, warned)
@@ -335,6 +356,14 @@ class Workplace:
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
             self._tidy(case)
+
+    def _asked(self, case: Case) -> tuple[int, str]:
+        """Ask the page with controls what stands in a file; 2 for what it refuses."""
+        path = case.arguments[1] if case.arguments[1:] else "/"
+        name = case.arguments[2] if case.arguments[2:] else ""
+        content = case.files.get(name, self.contents.get(name, name.encode("utf-8", "replace")))
+        status, body = ui_questions.ask(self.app, path, content)
+        return 2 * (status != 200), ui_questions.verdict(path, status, body)
 
     def _verdict(self, case: Case, result: Any, warned: list[Any]) -> str:
         if result.exception is not None and not isinstance(result.exception, SystemExit):
@@ -365,7 +394,7 @@ class Workplace:
         if result.stdout:
             return f"an error after output: {line[:200]}"
         if "Traceback" in result.stderr:
-            return "a traceback"
+            return f"a traceback: {result.stderr[-600:]}"
         return ""
 
     def _tidy(self, case: Case) -> None:
@@ -425,7 +454,7 @@ def work(options: argparse.Namespace, first: int, step: int, folder: Path) -> No
 def run_workers(options: argparse.Namespace) -> Iterator[tuple[int, str, int, float, str]]:
     """Yield number, command, exit code, seconds and verdict of every case."""
     memory = Path("/dev/shm")
-    environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "PERFMODEL_JIT": "never"}
+    environment = os.environ | ({} if options.compiled else UNCOMPILED)
     jobs = options.jobs
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as scratch:
 
@@ -433,7 +462,7 @@ def run_workers(options: argparse.Namespace) -> Iterator[tuple[int, str, int, fl
             folder = Path(tempfile.mkdtemp(dir=scratch))
             words = ["--within", str(folder), str(first), str(jobs), "--cases", str(options.cases)]
             words += ["--seed", str(options.seed), *(["--only", options.only] * bool(options.only))]
-            words += ["--flips"] * options.flips
+            words += ["--flips"] * options.flips + ["--compiled"] * options.compiled
             command = [sys.executable, __file__, *words]
             process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
             assert process.stdout is not None
@@ -480,6 +509,8 @@ def summary(options: argparse.Namespace) -> int:
         seconds[command] += spent  # type: ignore[assignment]
         longest[command] = max(longest[command], spent)  # type: ignore[assignment]
         done += 1
+        if done % 10_000 == 0:
+            print(f"{done:,} cases, {sum(seconds.values()):,.0f} s of cores", flush=True)
         if wrong:
             wrongs[command] += 1
             said, _, where = wrong.partition("\n")
@@ -535,6 +566,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--only", choices=COMMANDS, help="one command")
     parser.add_argument("--flips", action="store_true", help="turn one bit of stored results")
+    parser.add_argument("--compiled", action="store_true", help="kernels as users have them")
     parser.add_argument("--case", type=int, help="run this case alone, and show it")
     parser.add_argument("--within", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)

@@ -317,6 +317,7 @@ def costs_of(ctx: click.Context, given: Mapping[str, Any]) -> dict[str, Any]:
 def _from_json(path: Path, name: str, place: int, by: str) -> dict[str, Any]:
     """Return a strategy of what a command printed or wrote as JSON."""
     from perfmodel.base.files import read_json
+    from perfmodel.store.damage import check_row
 
     document = read_json(path)
     if not isinstance(document, dict):
@@ -330,6 +331,7 @@ def _from_json(path: Path, name: str, place: int, by: str) -> dict[str, Any]:
         )
     if len(rows) < place:
         raise DataError(f"'{name}' holds {len(rows):,} strategies, no #{place}")
+    check_row(rows[place - 1], name)
     return _head(document) | rows[place - 1]
 
 

@@ -35,6 +35,8 @@ CAPACITY = "device.memory.capacity"
 """Acts on every request, as it is said beside what is needed; so it explains nothing."""
 NAMED, TOGETHER = 2, 6
 """Numbers that are named in the place of one that does not act, and that are tried at once."""
+MOST_VALUES = 8
+"""Values of a swept number that are tried."""
 FEW, MANY = 48, 10_000
 """Strategies, deployments or loads on which numbers are tried; the many where few show nothing."""
 
@@ -77,7 +79,7 @@ def idle_numbers(
         Answers the request.
     """
     fixed = {canonical_path(profile, path): value for path, value in settings.items()}
-    several = {canonical_path(profile, path): values for path, values in swept.items()}
+    several = {canonical_path(profile, path): _some(values) for path, values in swept.items()}
     values = fixed | {path: each[0] for path, each in several.items()}
     tried = _Tried(profile, values, results)
     stated = {path: [None] for path in fixed} | {path: [*each] for path, each in several.items()}
@@ -92,6 +94,12 @@ def idle_numbers(
     never = tried.without_effect({path: tried.probes(path) for path in (*still, *own)})
     found = dict.fromkeys((*still, *never))
     return [Idle(path, path in never, tried.acting_near(path)) for path in found]
+
+
+def _some(values: Sequence[Scalar]) -> list[Scalar]:
+    """Return both ends of swept values and some between: thousands would tell no more."""
+    places = np.linspace(0, len(values) - 1, min(len(values), MOST_VALUES)).astype(np.intp)
+    return [values[place] for place in places.tolist()]
 
 
 @dataclass

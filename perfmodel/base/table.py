@@ -260,7 +260,7 @@ class Table:
             else np.asarray(at)
             for dim, at in positions.items()
         }
-        with self._opened():
+        with self.opened():
             for column in self.variables.values():
                 if column.is_stored and math.prod(self.sizes[dim] for dim in column.dims) <= FEW:
                     assert column.values is not None  # read while it is open
@@ -272,7 +272,7 @@ class Table:
             )
 
     @contextlib.contextmanager
-    def _opened(self) -> Iterator[None]:
+    def opened(self) -> Iterator[None]:
         """Keep open what stored columns are read from: opening takes longer than reading a few."""
         columns = self.variables.values()
         with contextlib.ExitStack() as stack:
@@ -298,7 +298,7 @@ class Table:
                 return xr.Variable(column.dims, values, column.attrs)
             return to_variable(column)
 
-        with self._opened():
+        with self.opened():
             return xr.Dataset(
                 {name: variable(column) for name, column in self.data_vars.items()},
                 {name: variable(column) for name, column in self.coords.items()},

@@ -58,7 +58,7 @@ def page_html(
     title = "perfmodel" if found is None else str(found["title"]) or f"perfmodel: {found['kind']}"
     holes = {
         "policy": html.escape(policy, quote=True),
-        "title": html.escape(title),
+        "title": html.escape(title.encode("utf-8", "replace").decode()),  # lone surrogates
         "style": _read("page.css") + style,
         "controls": controls,
         "data": data,

@@ -24,6 +24,7 @@ from perfmodel.report.kinds import WAFERS
 from perfmodel.report.population import Population
 from perfmodel.report.rows import comparison_of, is_comparison, population_of, simulation_of
 from perfmodel.store import results
+from perfmodel.store.damage import reading
 from perfmodel.store.results import TRUST, trust_by_hardware
 
 if TYPE_CHECKING:
@@ -72,9 +73,11 @@ def opened(
     if {"rank", "layer", "row"} & set(table.sizes):
         population = simulation_of(table, where)
     else:
-        table = _with_costs(table, costs)
-        population = population_of(table, where)
-    return Source(name, population, table, table_provenance(name, table, facts))
+        with table.opened():
+            table = _with_costs(table, costs)
+            population = population_of(table, where)
+    with reading(name):
+        return Source(name, population, table, table_provenance(name, table, facts))
 
 
 def _read(path: Path) -> Table:

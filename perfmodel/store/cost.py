@@ -464,6 +464,9 @@ def _check(name: str, value: float | None, *, least: float = 0.0, above: bool = 
         raise DataError(f"{name} should be a finite number {limit}, not {value:g}")
 
 
+MEANT = "are --tokens, --price and what else costs count meant so?"
+
+
 def _with_columns(results: Results, columns: Mapping[str, Values], assumed: str) -> Results:
     subject = subject_of(results)
     answer = results[subject.answer].values
@@ -473,7 +476,11 @@ def _with_columns(results: Results, columns: Mapping[str, Values], assumed: str)
         attributes = {"units": variable.units, "long_name": variable.long_name}
         if variable.formula:
             attributes["formula"] = variable.formula
-        found = np.where(np.isfinite(answer), values, np.nan).astype(answer.dtype)
+        found = np.where(np.isfinite(answer), values, np.nan)
+        large = np.isfinite(found) & (np.abs(found) > np.finfo(answer.dtype).max)
+        if large.any():
+            raise DataError(f"{name}: {found[large][0]:.3g} is more than results hold; {MEANT}")
+        found = found.astype(answer.dtype)
         new[name] = (subject.dims, found, attributes)
     if not isinstance(results, Table):
         former = [name for name in subject.costs if name in results]

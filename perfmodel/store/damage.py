@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from perfmodel.base.errors import DataError, PerfModelError
 from perfmodel.base.fields import Field
 from perfmodel.base.files import shortened
 from perfmodel.base.table import Column, Table
+from perfmodel.kernels.variables import COSTS, VARIABLES
 from perfmodel.store.subject import Subject, subject_of
 
 SIGNED = ("elasticity", "low_change", "high_change")
@@ -76,6 +78,27 @@ def check_results(table: Table, source: object) -> None:
         if set(column.dims) - set(table.sizes):
             raise DataError(f"'{source}' is damaged: '{name}' is over {column.dims}")
         column.check(functools.partial(_check, source, name, column, subject))
+
+
+def check_row(row: Mapping[str, Any], source: object) -> None:
+    """Refuse one stored strategy with a number that no run has.
+
+    Parameters
+    ----------
+    row : mapping
+        Its variables by name, and whatever else a file says of it.
+    source : object
+        The file, for messages.
+
+    Raises
+    ------
+    DataError
+        Names the number.
+    """
+    for name in {**VARIABLES, **COSTS}.keys() & row.keys():
+        value = row[name]
+        if isinstance(value, int | float) and not (0 <= value <= LARGEST or value == math.inf):
+            raise DataError(f"'{source}' is damaged: {name} is {shortened(str(value))}")
 
 
 def _check(

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import importlib.util
 import json
+import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -297,6 +298,10 @@ def _table_of(arrays: Mapping[str, Any], attrs: Mapping[str, Any], path: Path) -
     )
 
 
+def _is_no_chunk(record: logging.LogRecord) -> bool:
+    return "exception was never retrieved" not in record.getMessage()
+
+
 def _stored_array(array: Any, path: Path) -> Column:
     """Return a column whose values stay in the store until they are used."""
     attributes = {name: it for name, it in array.attrs.items() if name not in ENCODING}
@@ -305,7 +310,12 @@ def _stored_array(array: Any, path: Path) -> Column:
 
     def at_places(at: tuple[Any, ...]) -> NDArray[Any]:
         with reading(path):
-            return np.asarray(array.oindex[at or ...])
+            try:
+                return np.asarray(array.oindex[at or ...])
+            except Exception:
+                # Other chunks may fail as well, of which asyncio would tell one by one, later.
+                logging.getLogger("asyncio").addFilter(_is_no_chunk)
+                raise
 
     def read(positions: Mapping[str, Index]) -> NDArray[Any]:
         values = read_positions(at_places, dims, positions)

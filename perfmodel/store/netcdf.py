@@ -20,6 +20,7 @@ from perfmodel.base.errors import DataError
 from perfmodel.base.files import HDF5
 from perfmodel.base.table import Column, Index, Table
 from perfmodel.store.damage import reading
+from perfmodel.store.seal import check_seal, seal
 
 if TYPE_CHECKING:
     from netCDF4 import Dataset, Variable
@@ -90,6 +91,7 @@ def write_netcdf(table: Table, path: Path) -> None:
         file.setncatts({key: value for key, value in table.attrs.items() if value is not None})
         for name, column in table.variables.items():
             _write_column(file, name, column, table)
+    seal(path)
 
 
 def join_netcdf(parts: Sequence[Path], path: Path, dim: str, attrs: Mapping[str, Any]) -> None:
@@ -129,6 +131,7 @@ def join_netcdf(parts: Sequence[Path], path: Path, dim: str, attrs: Mapping[str,
                         stop = start + len(source.dimensions[dim])
                         at[variable.dimensions.index(dim)] = slice(start, stop)
                         file[name][tuple(at)] = variable[...]
+    seal(path)
 
 
 def _declare(file: Dataset, source: Dataset, dim: str, count: int, step: int) -> None:
@@ -232,6 +235,7 @@ def _newly_opened(path: Path) -> Iterator[Dataset]:
     import netCDF4
 
     try:
+        check_seal(path)
         file = netCDF4.Dataset(path)
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]

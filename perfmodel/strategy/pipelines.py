@@ -23,6 +23,7 @@ import numpy as np
 
 from perfmodel.base.errors import FormatError, StrategyError, did_you_mean
 from perfmodel.base.files import atomic_path, json_object, read_unpacked, shortened
+from perfmodel.base.memory import check_amount, check_memory
 from perfmodel.base.pipelines import NO_GROUPS, SCHEDULE_FACTS, SCHEDULES, WAVE
 from perfmodel.kernels.pipeline.actions import Order
 from perfmodel.kernels.pipeline.link import (
@@ -122,8 +123,21 @@ def named_pipeline(
         )
     numbers = (schedule, ranks, chunks, micro_batches, group)
     # Sweeps ask for ever longer ones, of which a few would fill the memory.
-    long = ranks * chunks * micro_batches > LONGEST_KEPT
+    passes = ranks * chunks * micro_batches
+    check_passes(passes)
+    long = passes > LONGEST_KEPT
     return _pipeline.__wrapped__(*numbers) if long else _pipeline(*numbers)
+
+
+def check_passes(passes: int) -> None:
+    """Refuse an order of more passes than memory holds, or than somebody may have meant."""
+    what, hint = f"the order of {passes:,} passes", "ask for fewer micro-batches"
+    check_amount(what, hint, seconds=PASS_SECONDS * passes)
+    check_memory(what, PASS_BYTES * passes, hint, StrategyError)
+
+
+PASS_SECONDS, PASS_BYTES = 1.6e-6, 280
+"""Of a core and of memory for a forward pass of a micro-batch through a chunk, and its others."""
 
 
 def _check_numbers(schedule: str, ranks: int, micro_batches: int, chunks: int) -> None:

@@ -277,7 +277,7 @@ def differences(left: Mapping[str, str], asked: Mapping[str, str]) -> list[str]:
 
 SMALLEST_BLOCK = 2**14
 """Strategies; fewer only where they would be more pairs with hardware than `MOST_PAIRS`."""
-MOST_PAIRS = 2**21
+MOST_PAIRS = 2**19
 
 
 @dataclass(frozen=True)

@@ -264,7 +264,8 @@ def _keeps(values: Floats, limits: Mapping[str, float]) -> Flags:
 
 def _ratio(values: Any, name: str, limit: float) -> Any:
     """How much of a limit values take; NaN takes more than all of it."""
-    found = limit / values if name in LARGER_IS_BETTER else values / limit
+    with np.errstate(over="ignore", divide="ignore"):
+        found = limit / values if name in LARGER_IS_BETTER else values / limit
     return np.where(np.isfinite(found), found, np.inf)
 
 

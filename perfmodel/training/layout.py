@@ -63,14 +63,14 @@ def stage_layout(model: ModelSpec, pipeline: int, virtual: int, split: str = "ev
         return _with_ends(sizes)
     if re.search(r"[tEL|]", text) and LAYOUT.fullmatch(text):
         return _megatron_layout(text, model, pipeline, virtual)
-    if re.fullmatch(r"\d+( *, *\d+)*", text):
+    if re.fullmatch(r"\d{1,9}( *, *\d{1,9})*", text):
         sizes = [int(size) for size in text.split(",")]
         if len(sizes) == pipeline and virtual > 1:
             sizes = _over_chunks(sizes, pipeline, virtual)
         _check_sum(sizes, chunks, model)
         return _with_ends(sizes)
-    ends = dict(re.findall(r"(first|last)=(\d+)", text))
-    if ends and re.fullmatch(r"(first|last)=\d+( *, *(first|last)=\d+)?", text):
+    ends = dict(re.findall(r"(first|last)=(\d{1,9})", text))
+    if ends and re.fullmatch(r"(first|last)=\d{1,9}( *, *(first|last)=\d{1,9})?", text):
         return _with_ends(_between_ends(ends, model.num_layers, pipeline, virtual))
     raise StrategyError(f"{WHERE}: '{split[:60]}' is not {FORMS}")
 

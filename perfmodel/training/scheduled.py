@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from perfmodel.base.columns import Flags, Integers, distinct_keys
 from perfmodel.base.pipelines import ROUNDS, SCHEDULE_FACTS, schedule_facts
 from perfmodel.operations.priced import distinct_rows
+from perfmodel.strategy.grid import spread
 from perfmodel.strategy.pipelines import Pipeline, named_pipeline
 from perfmodel.training.workload import Workload, together
 
@@ -111,14 +112,27 @@ def lines_of(problem: Problem, filled: int) -> tuple[Integers, Integers]:
     Those of all strategies of their families, ascending, but for what follows from fewer: the last
     one, with at least `filled` per stage, stands for all further ones.
     """
+    ends = np.cumsum(problem.work.families.size[problem.chosen])
+    # In blocks, whose columns the system need not give new memory for.
+    cuts = np.searchsorted(ends, np.arange(STRATEGIES, ends[-1], STRATEGIES))
+    parts = np.split(np.arange(ends.size), np.unique(cuts))
+    found = [_lines_of(problem.part(rows), filled) for rows in parts if rows.size]
+    batches, lines = (np.concatenate(each) for each in zip(*found, strict=True))
+    return batches, lines
+
+
+def _lines_of(problem: Problem, filled: int) -> tuple[Integers, Integers]:
     batches, begin = problem.work.families.micro_batches(problem.chosen)
     size = np.diff(begin)
-    pipeline = np.repeat(np.arange(size.size), size)
-    follows = goes_on(problem.part(pipeline).columns(), batches, filled)
-    place = np.arange(batches.size) - begin[pipeline]
-    alone = np.where(follows, -1, place)
-    lines = np.minimum(np.maximum.reduceat(alone, begin[:-1]) + 2, size)
-    return batches[place < lines[pipeline]], lines
+    columns = {name: np.repeat(values, size) for name, values in problem.columns().items()}
+    place = np.arange(batches.size) - np.repeat(begin[:-1], size)
+    place[goes_on(columns, batches, filled)] = -1
+    lines = np.minimum(np.maximum.reduceat(place, begin[:-1]) + 2, size)
+    return batches[spread(begin[:-1], lines)], lines
+
+
+STRATEGIES = 1 << 18
+"""So many are looked at together, about."""
 
 
 def goes_on(columns: Mapping[str, Integers], batches: Integers, filled: int) -> Flags:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError, FormatError, PerfModelError, did_you_mean
 from perfmodel.base.files import HDF5, read_unpacked, shortened
+from perfmodel.store.seal import check_seal, seal
 from perfmodel.wafer.core_trace import LARGEST, Instruction, parse_instruction
 from perfmodel.wafer.cores.instructions import (
     COLUMNS,
@@ -72,6 +73,7 @@ class CoreColumns:
     def __init__(self, path: Path, system: WaferSystem, attributes: dict[str, Any]) -> None:
         import netCDF4
 
+        self._path = path
         with HDF5:
             self._file = netCDF4.Dataset(path, "w", format="NETCDF4")
             self._declare(system, attributes)
@@ -153,6 +155,7 @@ class CoreColumns:
             if self._names:
                 self._file["name"][: len(self._names)] = np.array(list(self._names), object)
             self._file.close()
+        seal(self._path)
 
 
 def read_cores(
@@ -223,6 +226,7 @@ def _opened(place: Path) -> Iterator[Dataset]:
 
     with HDF5:
         try:
+            check_seal(place)
             file = netCDF4.Dataset(place)
         except (OSError, RuntimeError) as error:
             reason = getattr(error, "strerror", None) or str(error).splitlines()[0]

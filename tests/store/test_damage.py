@@ -11,7 +11,7 @@ import pytest
 import perfmodel
 from perfmodel.base.errors import DataError
 from perfmodel.base.table import Column
-from perfmodel.store.damage import reading
+from perfmodel.store.damage import check_row, reading
 from perfmodel.store.files import save_results
 from perfmodel.store.results import as_table, best, open_table
 
@@ -84,3 +84,10 @@ def test_a_flipped_bit_ends_in_a_result_or_one_line(table, tmp_path: Path, endin
         with contextlib.suppress(DataError):
             best(open_table(path), 2)
         file.write_bytes(whole)
+
+
+@pytest.mark.parametrize("value", [-1.0, -1e-9, 1e31, float("nan"), -float("inf"), -(10**400)])
+def test_a_row_with_a_number_that_no_run_has(value) -> None:
+    check_row({"step_time": 1.0, "memory_total": float("inf"), "other": -1.0}, "x.json")
+    with pytest.raises(DataError, match=r"'x.json' is damaged: memory_total is "):
+        check_row({"step_time": 1.0, "memory_total": value}, "x.json")

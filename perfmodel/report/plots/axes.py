@@ -131,12 +131,18 @@ def _stem(name: str) -> str:
     return name.rpartition("_")[0] if name.endswith(("_mean", "_p50", "_p95", "_p99")) else ""
 
 
+LEAST = 1e-300
+"""Numbers that differ by less are one, such as 0 and 0."""
+
+
 def linear_ticks(
     low: float, high: float, factor: float = 1.0, wanted: int = 5
 ) -> tuple[tuple[float, str], ...]:
     """Return round numbers between two ends, in shown units."""
     low, high = low / factor, high / factor
     rough = (high - low) / max(wanted, 1)
+    if not LEAST <= rough < math.inf:
+        return ((low * factor, _number(low, 0)),)
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(one * power for one in STEPS if one * power >= 0.999 * rough)
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
