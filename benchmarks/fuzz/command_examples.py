@@ -212,7 +212,9 @@ def files(folder: Path) -> None:
         "routing.csv": "expert,count,layer\n" + "".join(f"{i},{i + 1},0\n" for i in range(8)),
         **TABLES,
         **{name: json.dumps(asked) for name, asked in ui_questions.EXAMPLES.items()},
-        **{f"{name}.toml": (PAGES / f"{name}.toml").read_text(encoding="utf-8") for name in READ_AS},
+        **{
+            f"{name}.toml": (PAGES / f"{name}.toml").read_text(encoding="utf-8") for name in READ_AS
+        },
         "page.toml": PAGE,
     }
     for name, text in texts.items():

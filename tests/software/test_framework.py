@@ -273,7 +273,9 @@ def test_sinks_are_more_than_some_kernels_take(name, fused, generation):
 
 
 OPTIMISTIC = ("overlap_", "fused_", "gathers_quantised", "grouped_gemm", "graph_launch")
-NAMED = re.compile(r"arXiv|\.py|\.md|\.yaml|--|[Ss]ection|\b20\d\d|\d\.\d|PR |pull request|_|[A-Z]\w+ \w+")
+NAMED = re.compile(
+    r"arXiv|\.py|\.md|\.yaml|--|[Ss]ection|\b20\d\d|\d\.\d|PR |pull request|_|[A-Z]\w+ \w+"
+)
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)

@@ -44,7 +44,9 @@ def test_what_is_tight_in_memory_is_no_first_choice(script: Any) -> None:
 
 
 def test_equal_projections_are_half_right(script: Any) -> None:
-    found = script.load("accuracy.families").order_of({"group": [(1.0, 5.0, False), (2.0, 5.0, False)]})
+    found = script.load("accuracy.families").order_of(
+        {"group": [(1.0, 5.0, False), (2.0, 5.0, False)]}
+    )
     assert found["in_order"] == 0.5
 
 
