@@ -17,8 +17,8 @@ from perfmodel.base.facts import release_key
 from perfmodel.base.precisions import FORMATS
 from perfmodel.measured.row_hardware import hardware_of
 from perfmodel.measured.row_model import served_model
-from perfmodel.measured.serving_recipes import recipe_of, recipe_version
 from perfmodel.measured.rows import MeasuredRow, Skip, meaning, words
+from perfmodel.measured.serving_recipes import recipe_of, recipe_version
 from perfmodel.model.attention import AttentionSpec
 from perfmodel.model.presets import find_preset, load_model
 from perfmodel.model.spec import head_counts
