@@ -213,11 +213,11 @@ def _chips(
             if (cores or named) and devices % count == 0 and tensor_parallel % count == 0:
                 notes.append(f"devices and tensor parallelism in cores, {count} a device")
                 return devices // count, tensor_parallel // count
-            whole = tensor_parallel % count == 0
-            if tensor_parallel * pipeline > devices and whole:
-                if tensor_parallel // count * pipeline <= devices:
-                    notes.append(f"tensor parallelism in cores, {count} a device")
-                    return devices, tensor_parallel // count
+            chips = tensor_parallel // count
+            inside = tensor_parallel % count == 0 and chips * pipeline <= devices
+            if tensor_parallel * pipeline > devices and inside:
+                notes.append(f"tensor parallelism in cores, {count} a device")
+                return devices, chips
     return devices, tensor_parallel
 
 

@@ -31,6 +31,23 @@ def test_an_unexpected_failure_is_one_line_and_a_traceback_only_on_request(
     assert "Traceback" in loud.stderr
 
 
+def test_a_number_of_thousands_of_digits_is_wrong_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "perfmodel.model.presets.load_model", lambda *given, **named: int("9" * 5000)
+    )
+    assert_one_line(run("model", "show", "gpt2"), "a number has thousands of digits")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_an_interruption_while_the_program_is_imported_is_one_line() -> None:
+    done = program(
+        "import sys, signal; sys.argv[0] = '/bin/perfmodel'\n"
+        "import perfmodel; signal.raise_signal(signal.SIGINT)",
+        preexec_fn=heed_signals,
+    )
+    assert (done.returncode, done.stderr) == (130, "perfmodel: interrupted\n")
+
+
 def test_an_interruption_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*names: object, **others: object) -> Any:
         raise KeyboardInterrupt

@@ -198,6 +198,7 @@ def test_a_failure_leaves_the_old_page(tmp_path):
 
 
 def test_a_server_may_add_its_own():
+    assert "<title>a?b" in page_html({"title": "a\udc8bb"})
     text = page_html(None, policy="default-src 'self'", controls="<p>mine</p>", script="//mine")
     assert "<p>mine</p>" in text
     parts = Parts(text)

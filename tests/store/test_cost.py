@@ -307,6 +307,12 @@ def test_more_than_memory_holds_is_refused_first(
         add_cost(results)
 
 
+def test_costs_beyond_what_results_hold_are_refused(results: Any) -> None:
+    single = results.assign(step_time=results.step_time.astype("float32"))
+    with pytest.raises(DataError, match="is more than results hold; are --tokens"):
+        add_cost(single, tokens=1e300)
+
+
 def test_a_run_that_never_gets_ahead_costs_without_bound(results: Any) -> None:
     costed = add_cost(results, tokens=1e12, price=1.0, restart_time=1e300)
     assert np.all(values(costed, "goodput", "dgx-h100") == 0)

@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from perfmodel.base.errors import FormatError, StrategyError
+from perfmodel.base.errors import DataError, FormatError, StrategyError
 from perfmodel.kernels.pipeline.actions import Order
 from perfmodel.strategy.pipelines import (
     format_schedule,
@@ -27,6 +27,11 @@ from tests.kernels.pipeline.cases import random_pipeline
 
 def test_a_pipeline_is_made_once():
     assert named_pipeline("1f1b", 4, 8) is named_pipeline("1f1b", 4, 8, 1)
+
+
+def test_an_order_of_too_many_passes_is_refused_before_it_is_made():
+    with pytest.raises(DataError, match=r"order of 400,000,000 passes would take about .*--large"):
+        named_pipeline("1f1b", 4, 10**8)
 
 
 def test_groups_are_pytorchs():

@@ -61,6 +61,11 @@ def test_logarithmic_ticks_are_some_between_the_ends(low, ratio):
     assert ticks == sorted(ticks)
 
 
+@pytest.mark.parametrize("end", [0.0, 5e-324])
+def test_an_axis_without_length_has_one_tick(end):
+    assert linear_ticks(0.0, end) == ((0.0, "0"),)
+
+
 def test_texts_of_ticks():
     assert [it for _, it in linear_ticks(0.0, 1.0)] == ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]
     assert [it for _, it in linear_ticks(-20.0, 2000.0)] == ["0", "500", "1,000", "1,500", "2,000"]
