@@ -21,7 +21,7 @@ from perfmodel.base.errors import HardwareError
 from perfmodel.base.files import read_toml
 from perfmodel.base.precisions import PRECISIONS
 from perfmodel.base.regimes import LIMITS, REGIMES
-from perfmodel.hwprofiles.constants import PRIOR
+from perfmodel.hwprofiles.constants import PRIOR, known
 from perfmodel.hwprofiles.hardware import Hardware, canonical_path, once
 from perfmodel.hwprofiles.loader import load_hardware
 
@@ -129,7 +129,37 @@ def kernel_widths(hardware: Hardware, name: str) -> tuple[float, float, float, f
     return middle, large, small_width, middle_width, large_width
 
 
-def step_width(hardware: Hardware, experts: bool) -> float:
+def novelties(hardware: Hardware, software: str) -> dict[str, float]:
+    """Return what nobody measured of a run -> the relative half-width that it adds to a step.
+
+    Parameters
+    ----------
+    hardware : Hardware
+    software : str
+        `perfmodel.software.framework.product`; a plain stack stands for what nobody described.
+
+    Notes
+    -----
+    Found on runs that were left out (docs/accuracy.md): ``step_software`` and ``step_machine`` of
+    ``calibration.uncertainty``, else their priors.
+    """
+    if "uncertainty" not in hardware.calibration:
+        return {}
+    widths = hardware.lookup("uncertainty")
+    if not widths("step", 0.0):
+        return {}
+    said = {
+        "software unknown": ("step_software", software.partition("-")[0] == "plain"),
+        "machine never measured": ("step_machine", hardware.borrowed_band("gemm") > 0.0),
+    }
+    return {
+        text: widths(name, known("uncertainty")[name].prior)
+        for text, (name, new) in said.items()
+        if new
+    }
+
+
+def step_width(hardware: Hardware, experts: bool, software: str = "") -> float:
     """Relative half-width of what no kernel explains in a whole step.
 
     Parameters
@@ -137,18 +167,22 @@ def step_width(hardware: Hardware, experts: bool) -> float:
     hardware : Hardware
     experts : bool
         The model has layers with experts, whose loads and exchanges no table states.
+    software : str
+        Of which `novelties` are; none of a served model.
 
     Returns
     -------
     float
         ``calibration.uncertainty.step_moe`` with experts, else ``calibration.uncertainty.step``
-        (also where the profile has no other); 0 where the profile has none.
+        (also where the profile has no other), with novelties in quadrature; 0 where the profile
+        has none.
     """
     if "uncertainty" not in hardware.calibration:
         return 0.0
     width = hardware.lookup("uncertainty")
     step = width("step", 0.0)
-    return width("step_moe", step) if experts else step
+    step = width("step_moe", step) if experts else step
+    return math.hypot(step, *(novelties(hardware, software).values() if software else ()))
 
 
 def memory_width(hardware: Hardware, software: str) -> float:

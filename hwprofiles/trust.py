@@ -23,10 +23,10 @@ clocks, and an operation at a higher clock needs a higher voltage.
    What a library of collectives takes (``network``) and what streaming operations take
    (``stream``) does not depend on matrix units: all measured families of the maker count, for
    collectives then those of the other maker of GPUs, whose library is made of the same code.
-3. A class without a measurement borrows from the classes beside it in `NEIGHBOURS`, the
-   and those equally near together, but not from two generations away. What physics or literature says before any
-   fit (`Constant.estimated`) counts as one more of them: a single neighbour may be odd. Such a
-   value is a prior.
+3. A class without a measurement borrows from the classes beside it in `NEIGHBOURS`, those
+   equally near together; one that is two generations away hands nothing on. What physics or
+   literature says before any fit (`Constant.estimated`) counts as one more of them: a single
+   neighbour may be odd. Such a value is a prior.
 4. With none at all, it is the prior of ``constants.toml``.
 """
 

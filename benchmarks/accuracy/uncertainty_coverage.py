@@ -34,6 +34,7 @@ from perfmodel.hwprofiles import load_hardware
 from perfmodel.hwprofiles.rows import step_width
 from perfmodel.measured.compare import compare_file
 from perfmodel.measured.rows import ComparedRow
+from perfmodel.software.framework import FRAMEWORKS
 
 GOAL = 0.8
 BY = ("architecture", "hardware", "family", "scale")
@@ -65,7 +66,8 @@ def bands_of(rows: Sequence[ComparedRow]) -> Bands:
         details, projected = row.outcome.details, float(row.outcome.projected or 0.0)
         width = math.log(details["step_time_high"] / projected)
         experts = row.cells["architecture"] == "moe"
-        step = step_width(load_hardware(details["profile"]), experts)
+        software = FRAMEWORKS[details["software"]].software
+        step = step_width(load_hardware(details["profile"]), experts, software)
         ratio = math.log(float(row.outcome.measured or 0.0) / projected)
         low = math.log(details["step_time_low"] / projected)
         lines.append((ratio, low, width, math.sqrt(max(width**2 - step**2, 0.0)), experts))

@@ -171,6 +171,8 @@ def print_projection(found: Projected) -> None:
     """Print one projection."""
     from perfmodel.base.units import format_si
     from perfmodel.cli.shared.tables import print_memory, print_placement, print_time
+    from perfmodel.hwprofiles.rows import novelties
+    from perfmodel.software.framework import product
     from perfmodel.strategy.mapping import placement
 
     print_title(found)
@@ -186,6 +188,9 @@ def print_projection(found: Projected) -> None:
     click.echo(f"hardware FLOPs utilization    {percent(row['hardware_flops_utilization'])}")
     click.echo()
     print_time(row)
+    if new := novelties(hardware, product(found.framework)):
+        width = percent(row["step_time_high"] / row["step_time"] - 1.0)
+        say(f"{' and '.join(new)}: ±{width}", 0)
     click.echo()
     print_memory(row)
     print_cost(row)

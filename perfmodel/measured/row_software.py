@@ -112,7 +112,7 @@ def unknown_software(row: MeasuredRow, month: str) -> tuple[str, tuple[str, ...]
     found = (
         meaning(words("training")["compiled"], row.lower("hardware"))
         or meaning(words("training")["kinds"], row.lower("framework"))
-        or ("plain-megatron" if divided else "plain")
+        or ("plain-parallel" if divided else "plain")
     )
     dated = month and len(releases_of(found)) > 1
     preset = find_framework(f"{found}@{month}" if dated else found)

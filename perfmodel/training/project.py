@@ -452,5 +452,5 @@ def closing_settings(work: Workload, hardware: Hardware, framework: Framework) -
         ),
         stream_widths=kernel_widths(hardware, "stream"),
         collective_widths=kernel_widths(hardware, "collective"),
-        step_width=step_width(hardware, work.experts),
+        step_width=step_width(hardware, work.experts, product(framework)),
     )

@@ -14,7 +14,7 @@ from perfmodel.analysis.explain import operation_costs
 from perfmodel.base.errors import HardwareError
 from perfmodel.base.regimes import LIMITS, REGIMES, regime
 from perfmodel.hwprofiles import load_hardware
-from perfmodel.hwprofiles.rows import kernel_widths, step_width, width_table
+from perfmodel.hwprofiles.rows import kernel_widths, novelties, step_width, width_table
 from perfmodel.kernels.step.overlap import hidden_width, hide, width_of
 from perfmodel.kernels.step.tables import PART, WIDTHS
 from perfmodel.kernels.variables import VARIABLES
@@ -339,3 +339,13 @@ def test_impossible_strategies_and_missing_precisions_have_no_band(small_dense):
     )
     for name in ("step_time", "step_time_low", "step_time_high"):
         np.testing.assert_array_equal(np.isnan(found[name].values[:, 0]), [False, True, True])
+
+
+def test_bands_are_wider_where_software_or_machine_is_new(h100):
+    tpu = load_hardware("tpu-v5p-pod")
+    assert not novelties(h100, "megatron")
+    assert list(novelties(h100, "plain-megatron")) == ["software unknown"]
+    assert list(novelties(tpu, "maxtext")) == ["machine never measured"]
+    widths = step_width(h100, False), *novelties(h100, "plain").values()
+    assert step_width(h100, False, "plain") == pytest.approx(np.hypot(*widths))
+    assert not novelties(load_hardware("ideal"), "plain")

@@ -11,8 +11,10 @@ import pytest
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.facts import Run, release_key
 from perfmodel.base.fields import facts_of
+from perfmodel.base.files import read_toml
 from perfmodel.software.framework import (
     AS_STATED,
+    FOLDER,
     FRAMEWORKS,
     IDENTITY,
     SOURCES,
@@ -127,6 +129,8 @@ def test_what_runs_mean_that_do_not_say():
         "nemo@22.09",
         "plain-2020",
         "plain-megatron-2021",
+        "plain-megatron-2022",
+        "plain-parallel-2021",
     }
     assert not load_framework("maxtext").accumulates_gradients
 
@@ -266,3 +270,19 @@ def test_sinks_are_more_than_some_kernels_take(name, fused, generation):
     assert plain.flash_attention
     sinks = as_run(preset, Run("bf16", True, 8, sinks=True))
     assert (sinks.flash_attention, sinks.attention_generation) == (fused, generation)
+
+
+OPTIMISTIC = ("overlap_", "fused_", "gathers_quantised", "grouped_gemm", "graph_launch")
+NAMED = re.compile(
+    r"arXiv|\.py|\.md|\.yaml|--|[Ss]ection|\b20\d\d|\d\.\d|PR |pull request|_|[A-Z]\w+ \w+"
+)
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_what_software_fuses_or_hides_names_a_dated_document(name: str):
+    page = read_toml(FOLDER / f"{name}.toml", StrategyError)
+    for fact, source in page.get("source", {}).items():
+        if fact.startswith(OPTIMISTIC) and page[fact] not in (False, "none"):
+            assert NAMED.search(source), (fact, source)
+            assert not source.startswith("prior"), (fact, source)
+            assert FRAMEWORKS[name].released or not FRAMEWORKS[name].software, fact

@@ -39,7 +39,8 @@ def test_families_of_equal_weight_have_an_equal_say(coverage):
 
 
 def compared_run(family, projected):
-    details = {"profile": "dgx-h100", "step_time_high": projected, "step_time_low": projected}
+    details = {"profile": "dgx-h100", "software": "megatron"}
+    details |= {"step_time_high": projected, "step_time_low": projected}
     outcome = Outcome(measured=1.0, projected=projected, assumed=(), notes=(), details=details)
     return ComparedRow({"family": family, "architecture": "dense"}, 2, outcome)
 
