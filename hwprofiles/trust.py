@@ -24,7 +24,7 @@ clocks, and an operation at a higher clock needs a higher voltage.
    (``stream``) does not depend on matrix units: all measured families of the maker count, for
    collectives then those of the other maker of GPUs, whose library is made of the same code.
 3. A class without a measurement borrows from the classes beside it in `NEIGHBOURS`, the
-   nearest first and those equally near together. What physics or literature says before any
+   and those equally near together, but not from two generations away. What physics or literature says before any
    fit (`Constant.estimated`) counts as one more of them: a single neighbour may be odd. Such a
    value is a prior.
 4. With none at all, it is the prior of ``constants.toml``.
@@ -213,7 +213,7 @@ def _by_distance(group: str, instruction_class: str) -> list[tuple[str, ...]]:
             place = line.index(instruction_class)
             return [
                 tuple(name for i, name in enumerate(line) if abs(i - place) == distance)
-                for distance in range(len(line))
+                for distance in range(2)
             ]
     return []
 

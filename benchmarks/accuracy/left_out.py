@@ -36,7 +36,7 @@ from perfmodel.hwprofiles.loader import relatives
 from perfmodel.hwprofiles.trust import FILE, HANDED, Handed, handed, measured_value, quoted
 from perfmodel.measured.calibrate import Calibration, judge_family
 from perfmodel.measured.kinds import training
-from perfmodel.measured.problem import MeasuredTable, calibrated_kind, with_constants
+from perfmodel.measured.problem import MeasuredTable, calibrated_kind
 from perfmodel.measured.row_software import month_of, software_of, unknown_software
 from perfmodel.measured.rows import MeasuredRow
 from perfmodel.software.framework import FRAMEWORKS
@@ -126,8 +126,12 @@ def borrowed(family: Family) -> tuple[Family, dict[str, str]]:
                 if group == "network" and isinstance(stated, dict) and "prior" in stated:
                     # What the shape of the links says before any fit, of a mesh or a switch.
                     found[key] = Handed(float(stated["prior"]), "prior", "prior of the family")
-        values = {key: item.value for key, item in found.items()}
-        family = family.with_constants(group, values)
+        entries = dict(family.calibration[group])
+        for key, item in found.items():
+            entries[key] = replace(
+                entries[key], value=item.value, trust=item.trust, source=item.source
+            )
+        family = replace(family, calibration={**family.calibration, group: entries})
         levels = [item.trust for item in found.values()]
         trust[group] = max(set(levels), key=levels.count) if levels else "prior"
     return family, trust
@@ -185,6 +189,7 @@ UNKNOWN = {
     "plain": "somebody's own, FSDP2",
     "plain-jax": "somebody's own, JAX",
     "plain-megatron": "somebody's own, Transformer Engine",
+    "plain-parallel": "somebody's own, tensor parallel",
     "neuron": "somebody's own",
 }
 """Kind of plain stack -> a cell ``framework`` that means it."""
@@ -204,12 +209,12 @@ STEPS_HEADER = (
 def without_software(row: MeasuredRow) -> MeasuredRow:
     """Return a row as if its software had no page: a name of its kind, and its month.
 
-    What the cell says in parentheses of a run stays: ``(HybridEP)``.
+    What the cell says in parentheses of a run stays: ``(HybridEP)``, ``(DualPipe)``.
     """
     preset, _ = software_of(row)
     month = month_of(row) or FRAMEWORKS[preset].released
     kind, _ = unknown_software(row, month)
-    said = " ".join(re.findall(r"\((?:[^()]*(?:EP|a2a)[^()]*)\)", row.text("framework")))
+    said = " ".join(re.findall(r"\((?:[^()]*(?:EP|a2a|Pipe)[^()]*)\)", row.text("framework")))
     name = f"{UNKNOWN[FRAMEWORKS[kind].software]} {said}".strip()
     changed = row.replaced("framework", name)
     dated = row.lower("version").startswith("mlperf") or re.fullmatch(
@@ -230,13 +235,16 @@ def without_calibration(hardware: Hardware) -> Hardware:
         if system in family.systems:
             less, _ = borrowed(family)
             for group, entries in less.calibration.items():
-                values = {}
+                changed = dict(hardware.calibration[group])
                 for key, entry in entries.items():
-                    own = family.calibration[group][key].value
-                    if entry.value != own and (group, key) not in family.own[system]:
-                        now = hardware.calibration[group][key].value
-                        values[key] = now * entry.value / own if own else entry.value
-                hardware = with_constants(hardware, group, values)
+                    own, now = family.calibration[group][key], changed[key]
+                    if entry.source != own.source and (group, key) not in family.own[system]:
+                        value = now.value * entry.value / own.value if own.value else entry.value
+                        changed[key] = replace(
+                            now, value=value, trust=entry.trust, source=entry.source
+                        )
+                calibration = {**hardware.calibration, group: changed}
+                hardware = replace(hardware, calibration=calibration)
             return hardware
     return hardware
 

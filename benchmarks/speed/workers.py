@@ -31,6 +31,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 KINDS = ("sweep", "compare", "calibrate", "serve")
+BATCHES = 480
+"""Of the sweep: 40 million strategies, so that starting and loading kernels are a small part."""
 RUNS = Path(__file__).resolve().parents[1] / "published_training_runs.csv"
 
 
@@ -43,7 +45,7 @@ def swept(workers: Any, small: bool, runs: Path) -> int:
     from perfmodel.sweeps.blocks import block_sweep
     from perfmodel.sweeps.stored import StoredSweep
 
-    batches = [BATCH * (i + 1) for i in range(1 if small else 120)]
+    batches = [BATCH * (i + 1) for i in range(1 if small else BATCHES)]
     axes = {**AXES, **(FEW if small else {})}
     asked = block_sweep(
         [load_model("gpt3-175b")],

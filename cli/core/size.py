@@ -13,10 +13,11 @@ from perfmodel.cli.core.serve import check_points
 from perfmodel.cli.core.serve_output import point_options
 from perfmodel.cli.shared import options
 from perfmodel.cli.shared.inputs import load_engines, load_rows, of_hardware
+from perfmodel.cli.shared.launch_file import from_server_option
 from perfmodel.cli.shared.models import reading_document, say_remarks, served_model_option
 from perfmodel.cli.shared.options import page
-from perfmodel.cli.shared.printing import heading, print_json, remark
-from perfmodel.cli.shared.serving_tables import print_points
+from perfmodel.cli.shared.printing import heading, print_json, remark, say
+from perfmodel.cli.shared.serving_tables import cache_words, print_points
 
 LIMITS, ASKED = "Limits", "Load"
 NAMED = ("ttft", "ttft_p95", "ttft_p99", "tpot", "tpot_p95", "tpot_p99")
@@ -47,6 +48,7 @@ def _others(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) 
 
 
 @click.command("size", **page("core", "size", "Find the fewest devices for a served rate."))
+@from_server_option
 @served_model_option
 @options.hardware_options
 @options.options_of("core.size", "rate")
@@ -122,6 +124,9 @@ def size_command(
     click.echo(heading(f"Fewest devices for {rate:g} requests/s of {spec.name} within {words}"))
     print_points(found)
     best = {str(row["hardware"]): row for row in reversed(found)}
+    for name, row in reversed(best.items()):
+        if words := cache_words(row):
+            say(f"{name}: {words}")
     remark("\nWhat to try next")
     for row in reversed(best.values()):
         chosen = point_options(model, row, engines, settings, reading)

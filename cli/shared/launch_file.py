@@ -179,11 +179,18 @@ def read_server_file(ctx: click.Context, param: click.Parameter, value: str | No
         stated["model"] = workers.model
     elif workers.model:
         remark(f"{value}: no preset of {workers.model}; --model says which model it is")
+    facts = stated.pop("software", {})
+    if "settings" in known and facts:
+        settings = [f"software.{name}={str(value).lower()}" for name, value in facts.items()]
+    elif facts:
+        remark(f"{value}: facts of the engine left out: {', '.join(facts)}")
     ctx.default_map = {
         name: [str(value)] if getattr(known[name], "multiple", False) else str(value)
         for name, value in stated.items()
         if name in known
     }
+    if "settings" in known and facts:
+        ctx.default_map = {**ctx.default_map, "settings": settings}
     for text in workers.remarks:
         remark(f"{value}: {text}")
 

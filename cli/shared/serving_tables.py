@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from perfmodel.serving.pass_operations import PassOperation
 
 
+MOST_BLOCK = 2**32
+"""Tokens of a block beyond which it is no block of tokens, but a state."""
 APART = ("model", "engine", "hardware", "prefill_hardware", "method")
 """What tells points apart beside their fields, in the order of columns."""
 ALWAYS_SHOWN = ("tensor_parallel",)
@@ -194,10 +196,26 @@ def print_serving_memory(row: Mapping[str, Any]) -> None:
     parts = {name: VARIABLES[name].long_name for name in MEMORY_PARTS}
     total = VARIABLES["memory_total"].long_name, row["memory_total"]
     print_parts("memory per device", row, parts, format_gib, total, empty=True)
-    held = f"{row['kv_blocks']:,.0f} blocks of {counted(row['block_tokens'], 'token')}"
+    held = f"{row['kv_blocks']:,.0f} blocks of {counted(int(row['kv_block_tokens']), 'token')}"
+    if row["kv_block_tokens"] > MOST_BLOCK:
+        held = f"{row['kv_blocks']:,.0f} states"
     say(f"{format_gib(row['memory_capacity'])} of device memory; {held} on an attention rank")
+    if words := cache_words(row):
+        say(words)
     if memory_verdict(row) == "tight":
         say("tight: by the measured error of memory there may be no room for one request")
+
+
+def cache_words(row: Mapping[str, Any]) -> str:
+    """Say what a cache holds, as engines print it; empty where nothing is kept of a token."""
+    tokens, concurrency = row["kv_tokens"], row["kv_concurrency"]
+    if not tokens or not _known(tokens):
+        return ""
+    words = f"KV cache of {tokens:,.0f} tokens"
+    if _known(concurrency) and concurrency > 0:
+        longest = row["context_length"] or row["kv_longest_request"]
+        words += f"; maximum concurrency at {longest:,.0f} tokens a request: {concurrency:,.2f}x"
+    return words
 
 
 def print_operations(name: str, operations: Sequence[PassOperation], top: int) -> None:

@@ -19,6 +19,7 @@ from perfmodel.kernels.serving.passes import (
     line,
     mixers_beside,
     pass_beside,
+    pass_times,
     place,
     tokens_per_pass,
 )
@@ -58,6 +59,8 @@ class Passes(NamedTuple):
         of all.
     each
         What one chunk more adds to a pass.
+    again
+        What computing requests again that were put back takes, of each.
     """
 
     alone: tuple[float, float, float, float, float, float, float]
@@ -66,6 +69,7 @@ class Passes(NamedTuple):
     longest: float
     full: float
     each: float
+    again: float
 
 
 class Answers(NamedTuple):
@@ -104,6 +108,9 @@ class FirstTokens(NamedTuple):
         former is if it has prompts.
     excess, life
         Clients per place, and how long a request has it.
+    put_back, slower
+        How long it waits for one behind its first token, and how much longer its answer takes as
+        all passes are filled.
     first_wait, wait, mean_wait
         For a place: of the first, of the others, of all.
     mean, request
@@ -117,6 +124,8 @@ class FirstTokens(NamedTuple):
     apart: float
     excess: float
     life: float
+    put_back: float
+    slower: float
     first_wait: float
     wait: float
     mean_wait: float
@@ -204,7 +213,28 @@ def passes_of(tables: PassTables, row: int, cycle: Cycle, crowd: Crowd) -> Passe
     each = (mixed[0] - alone[0] * cycle.fused) / crowd.held
     if full_held > crowd.held + 0.5:
         each = (full - mixed[0]) / (full_held - crowd.held)
-    return Passes(alone, mixed, mine, longest, full, each)
+    return Passes(alone, mixed, mine, longest, full, each, again_of(tables, row, cycle))
+
+
+@jit_inline
+def again_of(tables: PassTables, row: int, cycle: Cycle) -> float:
+    """Return what computing a request again takes that is put back, until its end [s]."""
+    if cycle.again <= 0.0:
+        return 0.0
+    tokens = min(max(cycle.again, cycle.piece), cycle.room * cycle.chunk)
+    chunk = min(cycle.piece, tokens)
+    found = pass_times(
+        tables,
+        row,
+        tokens / chunk,
+        chunk,
+        0.5 * (cycle.piece - chunk),
+        cycle.decoding * cycle.fused,
+        cycle.context,
+        cycle.verified,
+        tokens / cycle.piece,
+    )[0]
+    return cycle.again / tokens * (found - cycle.alone[0] * cycle.fused)
 
 
 @jit_inline
@@ -220,6 +250,10 @@ def answers_of(cycle: Cycle, crowd: Crowd, passes: Passes, host: float) -> Answe
     alone, mixed = passes.alone[0], passes.mixed[0]
     arriving = crowd.local * cycle.together
     per_prompt = crowd.mixed * crowd.runs * (mixed - alone * cycle.fused) / arriving
+
+    if crowd.stretch > 0.0:
+        each = (1.0 - crowd.mixed) * alone + crowd.mixed * mixed
+        per_prompt = (crowd.stretch * each - alone) / arriving
 
     next_pass = (1.0 - crowd.ahead) * alone + crowd.ahead * mixed
     away = host / next_pass / cycle.length
@@ -245,16 +279,16 @@ def answers_of(cycle: Cycle, crowd: Crowd, passes: Passes, host: float) -> Answe
         window *= crowd.my_turn / crowd.turns
     first = cycle.everyone * crowd.turn / crowd.burst
     seen = max(cycle.everyone - window + (window - first) / cycle.rounds, 0.0)
-    if cycle.passes < 1.0:
-        seen = 0.0  # answers of one token end with the prompt
-    going = alone + per_prompt * seen / cycle.passes
+    if cycle.passes < 1.0:  # answers of one token end with the prompt
+        seen = min(seen, cycle.everyone * cycle.passes / cycle.length)
+    going = alone + (per_prompt * seen + cycle.slots * passes.again) / cycle.passes
     return Answers(seen, going, per_prompt, waits, host)
 
 
 @jit_inline
 def alike(cycle: Cycle) -> bool:
     """Tell whether requests of one length, whose prompts run beside decoding, stay together."""
-    return bool(cycle.fused > 0.0 and cycle.step <= 0.0 and cycle.everyone > 1.0)
+    return bool(cycle.fused > 0.0 and cycle.stays > 0.0 and cycle.everyone > 1.0)
 
 
 @jit_inline
@@ -294,7 +328,7 @@ def prompt_queue(cycle: Cycle, crowd: Crowd) -> float:
     chance brings in so many passes, nor than there are.
     """
     load = min(crowd.local * cycle.chunks / cycle.room, 0.999)
-    if cycle.step <= 0.0 or load < NO_QUEUE:
+    if cycle.stays > 0.0 or load < NO_QUEUE:
         return 0.0
     service = max(cycle.chunks / cycle.room, 1.0)
     at_once = max(cycle.room / cycle.chunks, 1.0)
@@ -343,10 +377,24 @@ def first_tokens_of(
 
     excess = cycle.clients / cycle.slots
     life = answers.going * cycle.passes + own + missed + queued + host * (1.0 - cycle.replaced)
+    # Whatever waits for what: passes are no more than filled.
+    filled = cycle.chunks / cycle.room * (passes.full - alone * cycle.fused)
+    filled = cycle.slots * filled + cycle.passes * alone - life
+    slower = 0.0
+    if filled > 0.0:
+        life += filled
+        if cycle.fused > 0.0:
+            load = min(cycle.slots * cycle.chunks / (cycle.room * cycle.length), 1.0)
+            slower = cycle.passes * (alone + load * (passes.full - alone) - answers.going)
+            slower = min(max(slower, 0.0), filled)
+        queued, later = queued + filled - slower, later + filled - slower
     whole = math.floor(excess)
     first_wait = life * (0.5 * whole * (whole - 1.0) + whole * (excess - whole)) / excess
     wait = max((excess - 1.0) * life - cycle.replaced * host, 0.0)
     mean_wait = wait + (first_wait - wait) / cycle.rounds
+    put_back = cycle.put_back * mean_wait
+    ahead = 1.0 - cycle.put_back
+    first_wait, wait, mean_wait = ahead * first_wait, ahead * wait, ahead * mean_wait
     mean = later + (first - later) / cycle.rounds + mean_wait
     return FirstTokens(
         first,
@@ -356,11 +404,13 @@ def first_tokens_of(
         answers.waits * (mixed - alone) * (1.0 - late),
         excess,
         life,
+        put_back,
+        slower,
         first_wait,
         wait,
         mean_wait,
         mean,
-        mean + per_token * (cycle.answer - 1.0),
+        mean + put_back + slower + per_token * (cycle.answer - 1.0),
     )
 
 
@@ -403,7 +453,7 @@ def first_token_quantiles(
     # Half the widths of what varies: my turn, the length of my prompt, prompts that come with it.
     turn = 0.5 * (crowd.turns - cycle.chunks) * passes.mine
     sway = turn * turn + own * own
-    if cycle.step > 0.0:
+    if cycle.stays <= 0.0:
         varied = 3.0 * crowd.others / cycle.together * (1.0 - crowd.dense)
         sway += varied * (passes.each * cycle.chunks) ** 2
     sway = math.sqrt(sway)
@@ -430,7 +480,9 @@ def gap_quantile(
     if share >= gaps:
         return passes.alone[0]
     time, runs = passes.mixed[0], crowd.runs
-    if cycle.step > 0.0:
+    if crowd.stretch > 0.0:
+        return time * math.ceil(crowd.stretch)
+    if cycle.stays <= 0.0:
         come = count_quantile(1.0 - share / gaps, crowd.local * cycle.together)
         come = most_on_one(come, cycle.together)
         time += passes.each * (min(come, cycle.room) - crowd.held)
@@ -444,6 +496,42 @@ def gap_quantile(
 def first_token_width(band: float) -> float:
     """Return by what bounds of first tokens lie around the mean, whatever method finds that."""
     return 1.0 + math.hypot(band, FIRST_TOKEN_WIDTH)
+
+
+@jit_inline
+def ending_of(
+    tables: PassTables, row: int, cycle: Cycle, answers: Answers, tokens: FirstTokens, longer: float
+) -> float:
+    """Return how long a loop of so many rounds takes [s].
+
+    Parameters
+    ----------
+    longer : float
+        The longest answer, relative to the mean.
+
+    Notes
+    -----
+    All R C requests go through s places; when the last of them starts all but s have ended, which
+    takes R C/s - 1 lives where they start and end together, and half a life more where they have
+    spread over a life meanwhile (renewals: t/T - 1/2 by a time t). That one takes a life, and
+    longer ones may take longer: of n requests that start evenly spread over a life T, and take up
+    to L, the last ends sqrt(pi T w / 2 n) before T + L on average, w the width of their lives.
+    Fewer and fewer decode meanwhile, and no prompts come.
+    Requests of one length end as they began, but for the prompts.
+    """
+    count = cycle.rounds * tokens.excess - 1.0
+    apart = math.sqrt(3.0 * cycle.step * max(count, 0.0)) / cycle.length
+    lives = (count + min(apart, 0.5)) * tokens.life + tokens.first - tokens.later
+    last = tokens.life
+    if cycle.step > 0.0:
+        width = 2.0 * (longer - 1.0)
+        most = max(longer - math.sqrt(0.5 * math.pi * width / cycle.everyone), 1.0)
+        few = min(max(0.5 * cycle.decoding / most, 1.0), cycle.decoding)
+        alone = pass_times(
+            tables, row, 0.0, 0.0, 0.0, few, cycle.context, cycle.verified, 0.0
+        )[0]
+        last += cycle.passes * (most * alone - answers.going)
+    return max(lives + last, tokens.life)
 
 
 @jit_lean
@@ -486,8 +574,14 @@ def close_clients(
         if cycle.answer > 1.0:
             per_token *= cycle.passes / (cycle.answer - 1.0)
         tokens = first_tokens_of(cycle, crowd, passes, answers, per_token)
+        if cycle.answer > 1.0:
+            per_token += (tokens.put_back + tokens.slower) / (cycle.answer - 1.0)
         p50, p95, p99 = first_token_quantiles(cycle, crowd, passes, answers, tokens)
         rate = concurrency / tokens.request
+        if cycle.rounds < math.inf:
+            longer = 2.0 / (1.0 + loads.length_spread[j])
+            duration = ending_of(tables, row, cycle, answers, tokens, longer)
+            rate = min(concurrency * cycle.rounds / duration, rate)
 
         out[ROWS.time_to_first_token_mean, d, j] = tokens.mean
         out[ROWS.time_to_first_token_p50, d, j] = p50
@@ -510,11 +604,15 @@ def close_clients(
 
         gaps = crowd.mixed * answers.seen / (crowd.local * cycle.together * cycle.passes)
         longer = 1.0
-        if cycle.fused == 0.0 and cycle.step > 0.0:
+        if cycle.fused == 0.0 and cycle.stays <= 0.0:
             # Who finishes while prompts wait for the pass under way joins them: one long gap.
             longer += crowd.mixed
         gaps = min(gaps, 1.0) / longer
-        out[ROWS.inter_token_latency_mean, d, j] = answers.going
+        if crowd.stretch > 0.0:
+            gaps = crowd.mixed * crowd.even / crowd.local
+        out[ROWS.inter_token_latency_mean, d, j] = (
+            answers.going + (tokens.put_back + tokens.slower) / cycle.passes
+        )
         for at in range(3):
             share = 0.5 if at == 0 else (0.05 if at == 1 else 0.01)
             gap = gap_quantile(share, gaps, cycle, crowd, passes, longer)
@@ -532,7 +630,8 @@ def close_clients(
         both_tokens = cycle.answer + cycle.prompt
         out[ROWS.total_tokens_per_second_per_device, d, j] = rate * both_tokens / devices
         out[ROWS.tokens_per_second_per_user, d, j] = 1.0 / per_token
-        out[ROWS.batch, d, j] = rate * (tokens.request - tokens.mean) / ranks
+        decoding = tokens.request - tokens.mean - tokens.put_back
+        out[ROWS.batch, d, j] = rate * decoding / ranks
         later = tokens.missed + tokens.queued + (crowd.my_turn - cycle.chunks) * passes.mine
         first = (crowd.turn - cycle.chunks) * passes.full
         waited = tokens.mean_wait + later + (first - later) / cycle.rounds

@@ -10,9 +10,21 @@ import math
 from typing import NamedTuple
 
 from perfmodel.kernels._jit import jit, jit_inline, jit_lean_inline
-from perfmodel.kernels.serving.admission import mean_length, mean_square
+from perfmodel.kernels.serving.admission import (
+    MOST_SET_ASIDE,
+    SET_ASIDE,
+    mean_length,
+    mean_square,
+)
 from perfmodel.kernels.serving.passes import pass_times
-from perfmodel.kernels.serving.tables import FUSED, Deployments, Loads, PassTables
+from perfmodel.kernels.serving.tables import (
+    FUSED,
+    PREEMPT,
+    RESERVE,
+    Deployments,
+    Loads,
+    PassTables,
+)
 
 LEAST_PASSES = 1e-6
 """Passes of an answer of one token, which comes out of its prompt's own."""
@@ -54,6 +66,13 @@ class Cycle(NamedTuple):
     host, away
         What a request takes from its client's last answer to the scheduler [s], and how many
         passes that decode alone run meanwhile.
+    stays
+        1 where requests that come together do so again: their answers are all alike, or end apart
+        by less than others wait meanwhile.
+    put_back
+        Of a request's wait for a place the share that it spends put back, behind its first token.
+    again, piece
+        Tokens that are computed again per request, and of how many those that are put back are.
     """
 
     fused: float
@@ -81,6 +100,10 @@ class Cycle(NamedTuple):
     alone: tuple[float, float, float, float, float, float, float]
     host: float
     away: float
+    stays: float
+    put_back: float
+    again: float
+    piece: float
 
 
 class Crowd(NamedTuple):
@@ -105,6 +128,9 @@ class Crowd(NamedTuple):
         decoding waits), chunks in such a pass, and how many such passes follow each other.
     ahead
         Share with prompts of the passes that are under way when a request comes.
+    stretch
+        Passes in which a rank decodes once, where decoding waits for prompts of its own alone, as
+        other ranks in step go on; 0 elsewhere.
     """
 
     burst: float
@@ -120,6 +146,7 @@ class Crowd(NamedTuple):
     held: float
     runs: float
     ahead: float
+    stretch: float
 
 
 @jit_lean_inline
@@ -188,6 +215,22 @@ def cycle_of(
     away = (1.0 - replaced) * host / alone[0]
     if fused > 0.0:
         length = max(length, passes + math.ceil(new / budget) + min(away, slots - 1.0))
+    step = max(square - answer * answer, 0.0) / (gained * gained)
+    stays = 1.0 if math.sqrt(12.0 * step) <= away or step <= 0.0 else 0.0
+    put_back, again, piece = 0.0, 0.0, prompt
+    if deployments.admission[d] != RESERVE and clients > slots:
+        most = deployments.max_sequences[d] / stages
+        if fused > 0.0:
+            most = min(most, budget / verified)
+        put_back, again, piece = put_back_of(
+            prompt,
+            answer,
+            slots * together,
+            (min(clients, most) - slots) * together,
+            (clients - slots) * together,
+            spread,
+            deployments.admission[d] == PREEMPT,
+        )
     return Cycle(
         fused,
         clients,
@@ -206,7 +249,7 @@ def cycle_of(
         gained,
         passes,
         length,
-        max(square - answer * answer, 0.0) / (gained * gained),
+        step,
         decoding,
         chunks,
         chunk,
@@ -214,7 +257,83 @@ def cycle_of(
         alone,
         host,
         away,
+        stays,
+        put_back,
+        again,
+        piece,
     )
+
+
+ABOVE = 2.0
+"""Deviations that the place up to which requests run reaches while one comes nearer to it."""
+BUNCHED = 10.0
+"""Power of the spread with which answers of nearly one length end together."""
+
+
+@jit_inline
+def put_back_of(
+    prompt: float,
+    answer: float,
+    running: float,
+    places: float,
+    waiting: float,
+    spread: float,
+    preempting: bool,
+) -> tuple[float, float, float]:
+    """Return how requests fare that a cache has no room for until their end.
+
+    Parameters
+    ----------
+    prompt, answer : float
+        Mean tokens.
+    running : float
+        Requests that run on average.
+    places, waiting : float
+        How many more may have a place, and how many wait.
+    spread : float
+        The shortest length, relative to the longest.
+    preempting : bool
+        Blocks are taken as tokens come; else some are set aside for tokens to come.
+
+    Returns
+    -------
+    share : float
+        Of the time that requests wait, how much they do behind their first token.
+    again, piece : float
+        Tokens that are computed again per request, and of a request that is put back.
+
+    Notes
+    -----
+    Who is put back stands ahead of who was admitted later, so that at any time the oldest requests
+    run, as many as the cache holds: n on average. One that ends frees I + O tokens, which those
+    behind it take at once with what they have so far, and until the next one ends all that run
+    grow by O tokens together: that much is put back again, and computed once more.
+
+    Ends come at random, every O/n passes, and room is lost again at a rate of 1/s for requests of s
+    tokens that come and go there, s about I: so room varies by O sqrt(n s / 2 O) tokens, and who
+    comes within two deviations of it was there once. Where it varies more slowly than requests
+    come nearer, one end after the other, a walk of steps O/s against one each ends
+    (O/s)^2 / 2 ahead on average. Answers of one length end together, n/2 at a time. Inside, where
+    half of them run, a request was given O/n sqrt(n/2) phi(0) tokens.
+
+    Blocks that are set aside for a share of the answer widen s by it, and spare that many.
+    """
+    if places <= 0.0:
+        return 0.0, 0.0, prompt
+    kept, again, deviations = prompt, answer, ABOVE
+    if not preempting:
+        kept += SET_ASIDE * answer
+        again = 0.5 * max(answer - MOST_SET_ASIDE, 0.0)
+        deviations = 0.5 * ABOVE
+    together = spread**BUNCHED
+    deviations += together * (2.0 * ABOVE - deviations)
+    varying = deviations * math.sqrt(0.5 * running * answer / kept)
+    walk = 0.5 * (answer / kept) ** 2 * (1.0 + 0.5 * running * together)
+    behind = 1.0 / math.hypot(1.0 / varying, 1.0 / walk)
+    behind /= (1.0 + (behind / places) ** 1.5) ** (2.0 / 3.0)
+    piece = prompt + 0.28 * answer / math.sqrt(running)
+    again *= -math.expm1(-places * piece / answer)
+    return behind / waiting, again, piece
 
 
 @jit_inline
@@ -235,8 +354,9 @@ def crowd_of(cycle: Cycle) -> Crowd:
     burst = max(slots * chunks / room, chunks)
     turn = mean_turn(burst) if chunks <= 1.0 else 0.5 * (burst + chunks)
     first = max(burst * burst - 1.0, 0.0) / 12.0 if fused else 0.0
-    dense = mean_density(cycle.rounds, first, cycle.step, cycle.length)
-    alike = fused and cycle.step <= 0.0
+    step = 0.0 if cycle.stays > 0.0 else cycle.step
+    dense = mean_density(cycle.rounds, first, step, cycle.length, cycle.clients / slots)
+    alike = fused and cycle.stays > 0.0
     if alike:
         dense = max(1.0 / burst, 1.0 / max(cycle.length, 1.0))
     even = slots / cycle.length
@@ -246,7 +366,7 @@ def crowd_of(cycle: Cycle) -> Crowd:
 
     others = max(cycle.everyone - 1.0, 0.0) * local / slots
     group = 1.0
-    if not fused and cycle.step > 0.0:
+    if not fused and cycle.stays <= 0.0:
         others, group = gathered(others, cycle)
     with_me = most_on_one(1.0 + others, together)
     if fused:
@@ -270,6 +390,10 @@ def crowd_of(cycle: Cycle) -> Crowd:
         runs = 1.0
     if alike:  # they fill passes, one after the other
         mixed, held = 1.0, max(min(local * chunks, room), 1.0)
+    stretch = 0.0
+    if not fused and together > 1.0:
+        stretch, mixed, held = in_step(local, chunks, room, together)
+        runs = 1.0
     ahead = mixed * max(cycle.everyone - 1.0, 0.0) / cycle.everyone
     if alike:
         # Answers all alike end as their prompts did, pass by pass: after the last come none.
@@ -288,7 +412,39 @@ def crowd_of(cycle: Cycle) -> Crowd:
         held,
         runs,
         ahead,
+        stretch,
     )
+
+
+@jit_inline
+def in_step(
+    local: float, chunks: float, room: float, together: float
+) -> tuple[float, float, float]:
+    """Return how ranks in step decode that wait for prompts of their own alone.
+
+    Parameters
+    ----------
+    local : float
+        Prompts that come at a rank per pass in which it decodes.
+    chunks, room, together : float
+        As of `Cycle`.
+
+    Returns
+    -------
+    stretch : float
+        Passes in which a rank decodes once: that one, and those of prompts that came meanwhile.
+    mixed : float
+        Share of all passes in which some rank runs prompts, so that all wait for it.
+    held : float
+        Chunks that the fullest of those has.
+    """
+    own = -math.expm1(-local)
+    runs = chunks * max(local / own / room, 1.0)
+    stretch = 1.0 + own * runs
+    share = 1.0 - 1.0 / stretch
+    mixed = 1.0 - (1.0 - share) ** together
+    held = min(max(local / own, 1.0), room) if chunks <= 1.0 else 1.0
+    return stretch, mixed, held
 
 
 @jit_inline
@@ -320,7 +476,9 @@ GAUSSIAN = 0.5 / math.sqrt(math.pi)
 
 
 @jit
-def mean_density(rounds: float, first: float, step: float, cycle: float) -> float:
+def mean_density(
+    rounds: float, first: float, step: float, cycle: float, lives: float = 1.0
+) -> float:
     """Return how densely requests come about a request, mean over all rounds but the first.
 
     Parameters
@@ -334,6 +492,8 @@ def mean_density(rounds: float, first: float, step: float, cycle: float) -> floa
         Variance that each answer adds.
     cycle : float
         Passes from one request of a client to the next.
+    lives : float
+        Clients per place: so many requests follow each other at a place per round.
 
     Returns
     -------
@@ -352,11 +512,11 @@ def mean_density(rounds: float, first: float, step: float, cycle: float) -> floa
     first += GAUSSIAN * GAUSSIAN
     if step <= 0.0:
         return max(even, GAUSSIAN / math.sqrt(first))
-    if rounds < 2.0:
+    if rounds * lives < 2.0:
         return max(even, GAUSSIAN / math.sqrt(first + step))
-    begin, last = 0.5, rounds - 0.5
+    begin, last = 0.5, rounds * lives - 0.5
     if math.isinf(rounds):
-        begin, last = BEGINNING, 2.0 * BEGINNING
+        begin, last = BEGINNING * lives, 2.0 * BEGINNING * lives
     spread = (GAUSSIAN * cycle) ** 2  # variance from which on they are spread evenly
     until = min(max((spread - first) / step, begin), last)
     dense = 2.0 / step * (math.sqrt(first + until * step) - math.sqrt(first + begin * step))

@@ -413,6 +413,15 @@ def make_room(limits: Limits, requests: Requests, rank: Rank) -> bool:
 
 
 @jit_lean
+def chunk_room(limits: Limits, decoding: int) -> float:
+    """Return the tokens of prompts for which a pass of a rank has room beside those that decode."""
+    if limits.scheduler != FUSED:
+        return limits.token_budget
+    beside = math.ceil(decoding / limits.ranks) * (1.0 + limits.drafted)
+    return max(limits.token_budget - beside, 0.0)
+
+
+@jit_lean
 def take_prompts(
     limits: Limits, requests: Requests, rank: Rank, admitting: bool
 ) -> tuple[int, int, float, float, float]:
@@ -428,9 +437,7 @@ def take_prompts(
         Tokens of chunks times tokens that they see ahead, half of their own chunk included.
     """
     counts, numbers = rank.counts, rank.numbers
-    each = limits.token_budget
-    if limits.scheduler == FUSED:
-        each -= math.ceil(counts[DECODING] / limits.ranks) * (1.0 + limits.drafted)
+    each = chunk_room(limits, counts[DECODING])
     room = limits.ranks * each
     prompts, completed, kept = 0, 0, 0
     tokens, longest, pairs = 0.0, 0.0, 0.0
@@ -558,10 +565,10 @@ def run_prompts(
             numbers[CREDIT] -= 1.0
             goes_on = True
     context = numbers[KEPT] / decoding if beside > 0 else 0.0
-    most = math.ceil(prompts / limits.ranks)
+    # As many as the fullest rank has, and no more than its tokens allow.
+    most = max(min(math.ceil(prompts / limits.ranks), chunk_room(limits, decoding) / chunk), 1.0)
     spend(
-        tables, limits, rank, 1.0, float(most), chunk, before, float(beside), context,
-        float(completed),
+        tables, limits, rank, 1.0, most, chunk, before, float(beside), context, float(completed)
     )  # fmt: skip
     if goes_on and decoding > 0:
         decoded(limits, requests, rank, gaps, 1)

@@ -44,7 +44,7 @@ LOAD_FIELDS: tuple[Field, ...] = _FIELDS["load"]
 DEPLOYMENT_FIELD_BY_NAME: Mapping[str, Field] = {it.name: it for it in DEPLOYMENT_FIELDS}
 LOAD_FIELD_BY_NAME: Mapping[str, Field] = {it.name: it for it in LOAD_FIELDS}
 
-UNITS: Mapping[str, str] = {"arrival_rate": "1/s"}
+UNITS: Mapping[str, str] = {"arrival_rate": "1/s", "cache_bytes": "B"}
 """Units of fields that have one."""
 
 ALIASES: Mapping[str, str] = {
@@ -67,6 +67,9 @@ UNSET = 0
 WHERE_UNSET: Mapping[str, str] = {
     **dict.fromkeys(ENGINE_LIMITS, "the engine's"),
     **dict.fromkeys((f"prefill_{name}" for name in DEGREES), "as of a decode worker"),
+    "context_length": "the model's, unchecked",
+    "cache_blocks": "as memory allows",
+    "cache_bytes": "what is left",
     "concurrency": "an open loop",
     "arrival_rate": "a closed loop",
     "rounds": "so many that the start does not count",

@@ -44,6 +44,8 @@ SHARED = (
     "max_sequences",
     "block_tokens",
     "memory_share",
+    "cache_blocks",
+    "cache_bytes",
     "draft_length",
 )
 """Other fields of a deployment that commands state."""
@@ -65,7 +67,9 @@ def workers_of(row: Mapping[str, Any], model: str) -> list[Workers]:
     engine = load_engine(str(row["engine"]).partition("[")[0]).engine
     fields = {name: row[name] for name in (*DEGREES, *SHARED) if row.get(name) not in LEFT_OUT}
     lengths = row.get("input_length"), row.get("output_length")
-    if all(lengths):
+    if row.get("context_length"):
+        fields["context_length"] = int(row["context_length"])
+    elif all(lengths):
         fields["context_length"] = int(sum(map(int, filter(None, lengths))))
     count, first = int(row.get("workers") or 1), int(row.get("prefill_workers") or 0)
     if not first:
@@ -151,7 +155,15 @@ def _parse_vllm(text: str, path: str) -> Workers:
     role = _json(settings, "kv-transfer-config").get("kv_role")
     part = next((part for part, known in VLLM.own["roles"].items() if known == role), "")
     model = positional(text, VLLM.program) or settings.word("model")
-    return finished("vllm", settings, model, fields, part, VLLM.watched)
+    fields.setdefault("tensor_parallel", 1)
+    return finished(VLLM, "vllm", settings, model, fields, part)
+
+
+def _blocks_of_tokens(fields: dict[str, Any], engine: str) -> None:
+    """Turn the tokens of a cache, as some engines count them, into blocks."""
+    if fields.get("cache_blocks"):
+        each = fields.get("block_tokens") or load_engine(engine).block_tokens
+        fields["cache_blocks"] = max(fields["cache_blocks"] // each, 1)
 
 
 def _json(settings: Settings, key: str) -> dict[str, Any]:
@@ -201,6 +213,7 @@ def _parse_sglang(text: str, path: str) -> Workers:
     fields = read_options(settings, SGLANG.options, ranks)
     degree = rank_degree(settings, "tp-size", settings.whole("tp-size", 1), ranks)
     fields |= {"tensor_parallel": degree, "attention_data_parallel": ranks}
+    _blocks_of_tokens(fields, "sglang")
     copies = settings.whole("dp-size", 1) if ranks == 1 else 1
     if copies > 1:
         settings.remark(f"--dp-size {copies} without --enable-dp-attention: {copies} workers")
@@ -216,12 +229,12 @@ def _parse_sglang(text: str, path: str) -> Workers:
         fields["draft_length"] = settings.whole("speculative-num-steps", max(drafted - 1, 1))
     part = settings.word("disaggregation-mode")
     return finished(
+        SGLANG,
         "sglang",
         settings,
         settings.word("model-path"),
         fields,
         part if part in ("prefill", "decode") else "",
-        SGLANG.watched,
     )
 
 
@@ -280,6 +293,7 @@ def _parse_tensorrt(text: str, path: str) -> Workers:
         settings.remark(f"--{_FILE}: the YAML is not in the file; its keys are not known")
     inside = document or Settings(path, {})
     fields = {**read_options(inside, TENSORRT.in_file, 1), **fields}
+    _blocks_of_tokens(fields, "trtllm")
     devices = settings.whole("tp-size", inside.whole("tensor_parallel_size", 1))
     apart = inside.flag("enable_attention_dp")
     fields["tensor_parallel"] = 1 if apart else devices
@@ -298,12 +312,12 @@ def _parse_tensorrt(text: str, path: str) -> Workers:
     settings.read |= inside.read
     settings.remarks += inside.remarks
     return finished(
+        TENSORRT,
         "trtllm",
         settings,
         positional(text, TENSORRT.program) or settings.word("model"),
         fields,
         part,
-        TENSORRT.watched,
     )
 
 

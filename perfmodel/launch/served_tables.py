@@ -10,7 +10,7 @@ what was chosen is written; reading, what is absent stays absent.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -45,7 +45,8 @@ class Workers:
         As a server takes it: a name on the Hugging Face Hub, or a folder; empty if unknown.
     fields : mapping of str to int, float, bool or str
         Deployment fields (`perfmodel.base.served_fields`), and ``context_length`` [tokens],
-        ``prefix_caching``, ``speculative_method`` ("mtp", "eagle3", "ngram"); what is absent is the
+        ``prefix_caching``, ``speculative_method`` ("mtp", "eagle3", "ngram"), ``software``
+        (changed facts of the engine); what is absent is the
         engine's default. Sequences and tokens count per attention rank.
     part : {"", "prefill", "decode"}
         What the workers do where the two are apart.
@@ -85,12 +86,34 @@ class Option(NamedTuple):
         A number between 0 and 1.
     words : mapping of str to str
         Words that stand for values; the first of several is written.
+    size : bool
+        A count that may end in k, m or g, of thousands in small letters, of 1,024 in capitals.
     """
 
     key: str
     field: str
     per_rank: bool = True
     share: bool = False
+    words: Mapping[str, Any] = {}
+    size: bool = False
+
+
+class Fact(NamedTuple):
+    """An option that changes a fact of the engine (`perfmodel.software.engine`).
+
+    Attributes
+    ----------
+    key : str
+    facts : tuple of str
+    value : object
+        What a switch means; None where the option has a whole number, or one of `words`.
+    words : mapping of str to object
+        Words -> values; one that is absent is remarked.
+    """
+
+    key: str
+    facts: tuple[str, ...]
+    value: Any = None
     words: Mapping[str, Any] = {}
 
 
@@ -106,6 +129,8 @@ class Server:
     short: Mapping[str, str]
     limits: tuple[Limit, ...]
     watched: Mapping[str, str]
+    facts: tuple[Fact, ...]
+    harmless: tuple[str, ...]
     joined: tuple[str, ...]
     own: Mapping[str, Any]
 
@@ -146,6 +171,8 @@ def load_server(engine: str) -> Server:
         options=tuple(Option(**item) for item in document.pop("options")),
         in_file=tuple(Option(**item) for item in document.pop("in_file", ())),
         limits=tuple(map(limit, document.pop("limits"))),
+        facts=tuple(Fact(**item) for item in document.pop("facts", ())),
+        harmless=tuple(document.pop("harmless", ())),
         joined=tuple(document.pop("joined")),
         own=document,
     )
@@ -178,6 +205,8 @@ def read_options(settings: Settings, options: Iterable[Option], ranks: int) -> K
             if word not in option.words:
                 raise settings.wrong(option.key, f"one of {', '.join(option.words)}")
             fields[option.field] = option.words[word]
+        elif option.size:
+            fields[option.field] = read_size(settings, option.key)
         elif option.share:
             share = settings.number(option.key, 1.0)
             if share > 1.0:
@@ -187,6 +216,38 @@ def read_options(settings: Settings, options: Iterable[Option], ranks: int) -> K
             value = settings.whole(option.key)
             fields[option.field] = value if option.per_rank else max(value // ranks, 1)
     return {name: value for name, value in fields.items() if value != "stated"}
+
+
+def read_size(settings: Settings, key: str) -> int | None:
+    """Return a count such as 131072, 128k or 20G; None for what is left to the engine."""
+    text = settings.word(key)
+    if text.lower() in ("auto", "-1"):
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgtKMGT]?)", text, re.ASCII)
+    if found is None or not float(found[1]):
+        raise settings.wrong(key, "a positive count as in 131072, 128k or 20G")
+    power = "kmgt".find(found[2].lower()) + 1 if found[2] else 0
+    return int(float(found[1]) * (1024 if found[2].isupper() else 1000) ** power)
+
+
+def read_facts(settings: Settings, table: Sequence[Fact]) -> Keys:
+    """Return the facts of an engine that options change."""
+    found: Keys = {}
+    for item in table:
+        if settings.stated(item.key, flag=item.value is not None) is None:
+            continue
+        if item.value is not None:
+            value = item.value
+        elif item.words:
+            word = settings.word(item.key).lower()
+            value = item.words.get(word)
+            if value is None:
+                settings.remark(f"{settings.name(item.key)} {word}: not modelled; its default is")
+                continue
+        else:
+            value = settings.whole(item.key, minimum=0)
+        found |= dict.fromkeys(item.facts, value)
+    return found
 
 
 def rank_degree(settings: Settings, key: str, whole: int, ranks: int) -> int:
@@ -212,14 +273,24 @@ def positional(text: str, program: re.Pattern[str]) -> str:
 
 
 def finished(
+    server: Server,
     engine: str,
     settings: Settings,
     model: str,
     fields: Mapping[str, Any],
     part: str,
-    watched: Mapping[str, str],
 ) -> Workers:
     """Return the workers that were read, with remarks on options that nothing follows."""
-    remark_unread(settings, watched)
+    facts = read_facts(settings, server.facts)
+    remark_unread(settings, server.watched)
+    others = [
+        settings.name(key)
+        for key in settings.unread()
+        if key not in server.watched and key.rpartition(".")[2] not in server.harmless
+    ]
+    if others:
+        settings.remark(f"not modelled, and left out: {', '.join(others)}")
     chosen = {name: value for name, value in fields.items() if value is not None}
+    if facts:
+        chosen["software"] = facts
     return Workers(engine, model, chosen, part, 1, tuple(dict.fromkeys(settings.remarks)))

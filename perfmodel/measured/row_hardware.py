@@ -81,6 +81,7 @@ def profile_name(text: str) -> str:
     what stands in parentheses, a count, a maker's series, cores, the size of a TPU slice, and at
     last the memory or the power limit.
     """
+    known: str = meaning(words("hardware")["devices"], text.lower().removeprefix("nvidia "))
     for pattern in ("^$", *words("hardware")["added"]):
         text = re.sub(pattern, "", text, flags=re.I).strip(" -_/,")
         try:
@@ -88,7 +89,7 @@ def profile_name(text: str) -> str:
         except HardwareError:
             continue
         return text
-    return ""
+    return known
 
 
 def bf16_peak(row: MeasuredRow) -> float:

@@ -20,7 +20,8 @@ from functools import lru_cache
 from typing import Any
 
 from perfmodel.base.errors import ModelError
-from perfmodel.measured.rows import MeasuredRow, Skip
+from perfmodel.base.precisions import PRECISIONS
+from perfmodel.measured.rows import MeasuredRow, Skip, meaning, words
 from perfmodel.model.build import dense_model, moe_model
 from perfmodel.model.layers import LayerSpec
 from perfmodel.model.presets import find_preset, list_models, load_model
@@ -182,6 +183,35 @@ def _flag(row: Mapping[str, Any], column: str, default: bool) -> bool:
     return bool(number)
 
 
+_BF16 = r"\b[^.;,]{0,24}(?:bf16|16[- ]bits?)"
+_WIDE = {
+    "share": re.compile(
+        r"\b(?:\w+ )?(?:on|in|for) (?:the )?first (\d+) ?% of (?:the |all )?layers"
+    ),
+    "both": re.compile(r"\bfirst and last (\d+) layers?" + _BF16),
+    "first": re.compile(r"\bfirst (\d+)(?: and last \d+)? layers?" + _BF16),
+    "last": re.compile(r"\blast (\d+) layers?" + _BF16),
+}
+
+
+def wide_layers(text: str, layers: int, precision: str) -> tuple[int, int]:
+    """Return how many first and last layers a note leaves in 16 bits in a precision.
+
+    ``nvfp4 on first 85 % of layers`` (of nvfp4 alone), ``first 2 and last 8 layers in bf16``,
+    ``first and last 1 layers bf16``.
+    """
+    found = {name: match for name, it in _WIDE.items() if (match := it.search(text.lower()))}
+    if share := found.get("share"):
+        named = share[0].split()[0]
+        if named in PRECISIONS and named != precision:
+            return 0, 0
+        return 0, layers - math.ceil(layers * min(int(share[1]), 100) / 100)
+    if both := found.get("both"):
+        return int(both[1]), int(both[1])
+    first, last = (int(found[name][1]) if name in found else 0 for name in ("first", "last"))
+    return first, last
+
+
 WITHOUT_ARCHITECTURE = "architecture not stated"
 ARCHITECTURE = ("layers", "hidden", "heads", "vocab")
 """Cells that state an architecture, with ``ffn`` or ``n_experts``."""
@@ -192,8 +222,9 @@ _ADDED = re.compile(
 )
 # Endings of checkpoints' names that tell how weights are kept, and words that come after them.
 _FORMAT = re.compile(
-    r"[-_ ](?:(?:nv|mx)?fp(?:4|8|16)|bf16|w\d+a\d+(?:kv\d+)?|int[48]|awq|gptq|qat|quantized|kv)"
-    r"(?:[-_ ](?:static|dynamic|block|kv|preview|v\d+))*$",
+    r"(?:[-_ .](?:(?:nv|mx)?fp(?:4|8|16)|bf16|w\d+a\d+(?:kv\d+)?|int[48]|[348]-?bit|awq|gptq|qat"
+    r"|quantized|kv|shape|base|instruct|chat|it|thinking|preview|safeguard)"
+    r"|\s*\([^()]*\))(?:[-_ ](?:static|dynamic|block|kv|preview|v\d+))*$",
     re.IGNORECASE,
 )
 _SIZE = re.compile(r"a?\d+(?:\.\d+)?(?:x\d+)?[bmt]|\d+e", re.IGNORECASE)
@@ -293,6 +324,8 @@ def _known(name: str) -> tuple[ModelSpec, tuple[str, ...]]:
     if find_preset(name) is not None or name.endswith(".json"):
         return load_model(name), ()
     plain = name.strip().rsplit("/", 1)[-1]
+    if known := meaning(words("serving")["models"], plain.lower()):
+        return load_model(known), (f"'{name}' has the shape of {known}",)
     while True:
         if (preset := find_preset(plain)) is not None:
             return load_model(preset), (f"'{name}' is read as {preset}",)
@@ -301,6 +334,8 @@ def _known(name: str) -> tuple[ModelSpec, tuple[str, ...]]:
             break
         plain = shorter
     preset = _largest_of(plain)
+    if preset is None and (preset := _same_sizes(plain)) is not None:
+        return load_model(preset), (f"'{name}' is read as {preset}, of its family and sizes",)
     if preset is None:
         return load_model(name), ()
     return load_model(preset), (f"'{name}' is read as {preset}, the largest of that name",)
@@ -321,6 +356,25 @@ def _largest_of(name: str) -> str | None:
             if words[: len(wanted)] == wanted and all(map(_SIZE.fullmatch, rest)):
                 found.append((item.parameters, item.name))
     return max(found)[1] if found else None
+
+
+def _same_sizes(name: str) -> str | None:
+    """Return the preset of the same family, main version and sizes, the newest; or None.
+
+    A later release of a model keeps its sizes, and nearly always its shape ("Qwen3.6-27B").
+    """
+
+    def parts(text: str) -> tuple[str, str, list[str]]:
+        words = _words(text.rsplit("/", 1)[-1])
+        sizes = [word for word in words if _SIZE.fullmatch(word)]
+        version = re.match(r"([a-z-]+?)-?(\d+)?(?:\.\d+)?(?:-|$)", "-".join(words))
+        return (version[1], version[2] or "", sizes) if version else ("", "", sizes)
+
+    wanted = parts(name)
+    if not wanted[0] or not wanted[2]:
+        return None
+    found = [item.name for item in list_models() if parts(item.name) == wanted]
+    return max(found, default=None)
 
 
 def _words(name: str) -> list[str]:

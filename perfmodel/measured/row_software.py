@@ -126,7 +126,8 @@ def month_of(row: MeasuredRow) -> str:
         return str(meaning(words("training")["rounds"], month))
     if re.fullmatch(r"20\d\d(-\d\d)?", month):
         return month
-    if core := meaning(words("training")["cores"], month):
+    of_core = re.search(r"megatron|\bm-?core\b", f"{row.lower('framework')} {row.lower('version')}")
+    if of_core and (core := meaning(words("training")["cores"], month)):
         return str(core)
     stated = re.search(
         r"torch[ =:v]*(\d+\.\d+)", f"{row.lower('framework')} {row.lower('version')}"
@@ -384,7 +385,8 @@ def tuned(row: MeasuredRow, model: ModelSpec) -> tuple[ModelSpec, dict[str, Any]
         return model, {}, ()
     name, _ = software_of(row)
     recipes = words("training")["recipes"]
-    recipe = recipes.get(name.partition("@")[0], recipes["others"])
+    names = (name.partition("@")[0], FRAMEWORKS[name].software)
+    recipe = next((recipes[it] for it in names if it in recipes), recipes["others"])
     strategy: dict[str, Any] = {}
     packed: tuple[str, ...] = ()
     length = recipe.get("document_length")

@@ -190,6 +190,8 @@ class LayerSpec:
         from them and write to them only (Hunyuan V4).
     extra : tuple of Piece
         What else stands in the layer.
+    wide : bool
+        Its products stay in 16 bits, whatever precision a strategy has.
     """
 
     mixers: tuple[Mixer, ...]
@@ -201,6 +203,7 @@ class LayerSpec:
     stream_rank: int = 0
     stream_mixing: bool = True
     extra: Pieces = ()
+    wide: bool = False
 
     def __post_init__(self) -> None:
         for key, kinds in (("mixers", Mixer), ("mlps", MlpSpec)):
@@ -213,6 +216,7 @@ class LayerSpec:
         check_size("streams", self.streams)
         check_size("stream_rank", self.stream_rank, minimum=0)
         check_flag("stream_mixing", self.stream_mixing)
+        check_flag("wide", self.wide)
         check_pieces("extra", self.extra)
 
     @property

@@ -59,6 +59,8 @@ class RecurrenceSpec:
         Time step, B and C of Mamba-1 are normalised with weights (Jamba).
     extra : tuple of Piece
         What else stands in the mixer.
+    state_bytes : int
+        A number of the state as the model's file asks for it [B]; 0 where it says nothing.
     """
 
     kind: str
@@ -76,12 +78,13 @@ class RecurrenceSpec:
     output_norm: bool = True
     inner_norms: bool = False
     extra: Pieces = ()
+    state_bytes: int = 0
 
     def __post_init__(self) -> None:
         check_choice("kind", self.kind, RECURRENCE_KINDS)
         for key in ("heads", "key_heads", "key_dim", "value_dim", "chunk"):
             check_size(key, getattr(self, key))
-        for key in ("conv_kernel", "time_step_rank", "gate_rank"):
+        for key in ("conv_kernel", "time_step_rank", "gate_rank", "state_bytes"):
             check_size(key, getattr(self, key), minimum=0)
         for key in ("conv_bias", "bias", "output_norm", "inner_norms", "full_forget_gate"):
             check_flag(key, getattr(self, key))

@@ -418,6 +418,26 @@ class ModelSpec:
         remarks = (*self.remarks, f"{adapters.described()}: all other weights are frozen")
         return replace(self, name=name, adapters=adapters, remarks=remarks)
 
+    def with_wide_layers(self, first: int, last: int) -> ModelSpec:
+        """Return the model whose first and last layers keep 16-bit products in any precision.
+
+        Megatron-Core's ``num_layers_at_start_in_bf16`` and ``…_end_…``; recipes of 4-bit training.
+
+        Raises
+        ------
+        ModelError
+            Fewer than none, or more than there are.
+        """
+        count = self.num_layers
+        if first < 0 or last < 0 or first + last > count:
+            raise ModelError(f"{first} first and {last} last layers in 16 bits, of {count}")
+        if first + last == 0:
+            return self
+        wide = {id(layer): replace(layer, wide=True) for layer in self.layers}
+        inside = range(first, count - last)
+        layers = (it if i in inside else wide[id(it)] for i, it in enumerate(self.layers))
+        return replace(self, layers=tuple(layers))
+
     def with_vocab_padding(self, multiple: int) -> ModelSpec:
         """Return the model with its vocabulary padded up to a multiple.
 

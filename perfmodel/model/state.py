@@ -169,7 +169,7 @@ def _entry(spec: AttentionSpec) -> int:
     return spec.key_value_heads * (key + value)
 
 
-def recurrent_bytes(mixer: Mixer, element: float) -> float:
+def recurrent_bytes(mixer: Mixer, element: float, number: float = STATE_BYTES) -> float:
     """Bytes of a mixer's state for one sequence; 0 for attention [B].
 
     Parameters
@@ -177,15 +177,16 @@ def recurrent_bytes(mixer: Mixer, element: float) -> float:
     mixer : AttentionSpec, RecurrenceSpec or ShortConvolutionSpec
     element : float
         One input that a convolution keeps [B].
+    number : float
+        One number of a state whose format the model does not state [B].
 
     Notes
     -----
-    A recurrence keeps ``heads x key_dim x value_dim`` numbers in single precision, a
-    convolution of K taps the last K - 1 inputs of every channel.
+    A recurrence keeps ``heads x key_dim x value_dim`` numbers, a convolution of K taps the last K - 1 inputs of every channel.
     """
     if isinstance(mixer, AttentionSpec):
         return 0.0
     if isinstance(mixer, RecurrenceSpec):
-        state = STATE_BYTES * mixer.heads * mixer.key_dim * mixer.value_dim
+        state = (mixer.state_bytes or number) * mixer.heads * mixer.key_dim * mixer.value_dim
         return state + element * max(mixer.conv_kernel - 1, 0) * mixer.conv_channels
     return element * (mixer.kernel - 1) * mixer.channels

@@ -43,6 +43,27 @@ cast each: that of rows finds a row's maximum on the way, that of columns reads 
 result is turned, a pass over 8-bit elements (torchao, float8_linear.py and float8_ops.py).
 """
 
+FILL = ".fill"
+
+
+def allocated_bytes(operation: Operation) -> Size:
+    """Return what an operation writes to memory that is allocated for it [B].
+
+    Gradients of weights that are added in place allocate nothing; buffers of communication stay.
+    """
+    if isinstance(operation, Gemm):
+        made = operation.m * operation.n * operation.batch * operation.output_bytes
+        return 0.0 if operation.accumulate else made
+    if isinstance(operation, Attention):
+        queries = operation.query_length * operation.heads
+        keys = operation.key_length * operation.key_value_heads
+        widths = operation.head_dim_qk, operation.head_dim_v
+        gradients = queries * widths[0] + keys * sum(widths)
+        return 2.0 * operation.batch * (gradients if operation.backward else queries * widths[1])
+    if isinstance(operation, Stream) and operation.phase != "backward_weight":
+        return operation.bytes_written
+    return 0.0
+
 
 class OperationList:
     """Collects the operations of one layer kind, with the habits that they share."""
@@ -90,8 +111,13 @@ class OperationList:
         self.frozen = former
 
     def append(self, operation: Operation) -> None:
-        """Append an operation in the present role."""
-        self.operations.append(replace(operation, role=self.role))
+        """Append an operation in the present role, behind what fills its result's memory."""
+        operation = replace(operation, role=self.role)
+        if self.framework.fills_allocations and np.any(made := allocated_bytes(operation)):
+            fill = f"{operation.name}{FILL}"
+            again: Any = {"count": operation.count, "role": self.role}
+            self.operations.append(Stream(fill, operation.phase, 0.0, made, **again))
+        self.operations.append(operation)
 
     def add(self, operation: Operation, *, module: str = "", alternate: Size = 1.0) -> None:
         """Append an operation; a forward one is repeated where it is recomputed.

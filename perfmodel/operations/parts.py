@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.base.precisions import PRECISIONS
 from perfmodel.base.strategy_fields import RECOMPUTE
 from perfmodel.compute.stream_catalogue import cross_entropy, embedding, traffic
 from perfmodel.model.layers import LayerSpec
@@ -23,6 +24,7 @@ from perfmodel.operations.layer_block import add_layer, add_norm
 from perfmodel.operations.operation_list import OperationList
 from perfmodel.operations.operations import (
     Communication,
+    Gemm,
     LayerKeys,
     Machine,
     Operation,
@@ -69,10 +71,15 @@ class Part:
 
     def keys(self, keys: LayerKeys) -> LayerKeys:
         """Return the layer keys under which it runs."""
-        if not self.kept:
+        changed = {}
+        if self.kept:
+            changed["recompute"] = RECOMPUTE.index("none")
+        if self.layer is not None and self.layer.wide:
+            changed["precision"] = PRECISIONS.index("bf16")
+        if not changed:
             return keys
-        none = np.full(len(keys), RECOMPUTE.index("none"), np.int64)
-        return LayerKeys({**keys.columns, "recompute": none})
+        own = {name: np.full(len(keys), code, np.int64) for name, code in changed.items()}
+        return LayerKeys({**keys.columns, **own})
 
 
 def model_parts(model: ModelSpec) -> tuple[Part, ...]:
@@ -112,6 +119,8 @@ def part_operations(
     ops = listed_operations(keys, framework, machine, adapters)
     if part.layer is not None:
         add_layer(ops, model, part.layer)
+        if part.layer.wide:
+            ops.operations = [_in_16_bits(item) for item in ops.operations]
         if adapters is not None:
             return [item for item in ops.operations if not _trains_indexer(item)]
     elif part.kind == "embedding":
@@ -127,6 +136,10 @@ def part_operations(
         with ops.in_role(Role.PREDICTION):
             _add_mtp(ops, model)
     return _not_recomputed(ops) if part.kind == "output" else ops.operations
+
+
+def _in_16_bits(item: Operation) -> Operation:
+    return replace(item, quantised=False) if isinstance(item, Gemm) else item
 
 
 def _not_recomputed(ops: OperationList) -> list[Operation]:

@@ -20,6 +20,7 @@ from perfmodel.base.served_fields import (
 )
 from perfmodel.model.presets import load_model
 from perfmodel.model.spec import head_counts
+from perfmodel.serving.defaults import BY_DEVICE, with_limits
 from perfmodel.serving.grid import (
     STATUS_REASONS,
     VALID,
@@ -102,11 +103,12 @@ def serving_grid(
         columns["workers"] = np.maximum(limit // worker_devices(columns), 1)
     _resolve(columns, engines, acceptance_given="acceptance" in given)
     status = deployment_status(columns, spec, limit)
-    grid = DeploymentGrid(spec, engines, columns, status)
-    if "tensor_parallel" not in given:
-        from perfmodel.hwprofiles.rows import profiles_of
+    from perfmodel.hwprofiles.rows import profiles_of
 
-        grid = _fitting(grid, profiles_of(hardware))
+    profiles = profiles_of(hardware)
+    grid = with_limits(DeploymentGrid(spec, engines, columns, status), profiles)
+    if "tensor_parallel" not in given:
+        grid = _fitting(grid, profiles)
     if keep_impossible:
         return grid
     if not (grid.status == VALID).any():
@@ -269,14 +271,14 @@ def _sensible_pools(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]
 def _resolve(
     columns: dict[str, NDArray[Any]], engines: Sequence[Engine], *, acceptance_given: bool
 ) -> None:
-    """Put the engines' limits where none is given.
+    """Put the engines' limits where none is given, but those that depend on a device.
 
     Raises
     ------
     StrategyError
         Drafts, and nobody says how many are taken.
     """
-    for name in ENGINE_LIMITS:
+    for name in set(ENGINE_LIMITS) - set(BY_DEVICE):
         own = np.array([getattr(item, name) for item in engines])[columns["engine"]]
         columns[name] = np.where(is_stated(columns, name), columns[name], own)
     apart = columns["prefill_workers"] > 0

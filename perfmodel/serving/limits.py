@@ -45,7 +45,7 @@ def limit_of(row: Mapping[str, Any]) -> str:
     clients = row["concurrency"] / ranks
     spread = 0.5 * (1.0 + row["length_spread"])
     tokens = spread * (row["input_length"] + 0.5 * row["output_length"])
-    each = math.ceil(tokens / row["block_tokens"])
+    each = math.ceil(tokens / row["kv_block_tokens"])
     room = row["kv_blocks"] / max(each, 1)
     if clients <= min(room, row["max_sequences"]):
         return "load"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,17 @@ from perfmodel.hwprofiles.rows import memory_width
 from perfmodel.model.layers import LayerSpec
 from perfmodel.model.pieces import Piece
 from perfmodel.model.quantization import WIDE_BYTES, place_of
-from perfmodel.model.state import cache_parts, recurrent_bytes
+from perfmodel.serving.cache import (
+    ACTIVATION_BYTES,
+    TENSOR,
+    WHOLE,
+    Terms,
+    cache_terms,
+    charged,
+    window_of,
+)
+from perfmodel.serving.defaults import device_class, device_fact, with_limits
+from perfmodel.serving.grid import worker_devices
 from perfmodel.serving.layouts import (
     AS_STATED,
     KV_FORMATS,
@@ -40,12 +50,8 @@ if TYPE_CHECKING:
 STREAMS_KEPT = 3.0
 """Tensors of the width of a residual stream that stand at once: the stream, what a norm makes of
 it, and what a block adds [prior, from the operations of a layer]."""
-ACTIVATION_BYTES = 2.0
-
-WHOLE, TENSOR, PLANE = 0, -1, -2
-"""What a number is divided by on a device: nothing, t, or t·a; a positive one: at most g."""
-Terms = dict[int, Floats]
-"""Divisor -> numbers of every layer, shape (layers,)."""
+PLANE, PADDED = -2, -3
+"""Further divisors: t·a, and t·a of experts that kernels pad."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,17 @@ class LayoutMemory:
     per_token : ndarray
         Cache that a token takes, windows that have filled left out [B].
     state : ndarray
-        What a sequence keeps whatever its length: states, and windows beside full attention [B].
+        States that a sequence keeps whatever its length [B].
+    beside : ndarray
+        Cache that a token takes within windows beside layers that keep all [B].
+    reach : float
+        Tokens of those windows.
+    passes : float
+        Passes whose tokens are held beside that reach.
+    printed : ndarray, shape (layouts,)
+        Of `per_token`, what a token takes by the tokens that some releases print.
+    page : ndarray, shape (layouts,)
+        Tokens of a block that holds a state; 0 where states have no blocks.
     window : float
         Tokens of a sequence that are kept at most; inf where some layer keeps all.
     stage : ndarray of bool
@@ -69,6 +85,11 @@ class LayoutMemory:
     weights: Floats
     per_token: Floats
     state: Floats
+    beside: Floats
+    reach: float
+    passes: float
+    printed: Floats
+    page: Floats
     window: float
     stage: NDArray[np.bool_]
 
@@ -105,7 +126,9 @@ def layout_memory(model: ModelSpec, layouts: Layouts, hardware: Hardware) -> Lay
     columns = layouts.columns
     stages = int(columns["pipeline_parallel"].max())
     shape = (len(layouts), stages)
-    weights, per_token, state = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    weights, page, printed = np.zeros(shape), np.zeros(shape[0]), np.ones(shape[0])
+    cache = np.zeros((3, *shape))
+    reach, passes = 0.0, 1.0
     first, last, exists = _stages(model.num_layers, columns["pipeline_parallel"], stages)
     drafting = columns["draft_length"] > 0
     for speculates in np.unique(drafting):
@@ -114,19 +137,44 @@ def layout_memory(model: ModelSpec, layouts: Layouts, hardware: Hardware) -> Lay
             layers, ahead, behind = _weight_terms(
                 model, WEIGHT_FORMATS[code], hardware, bool(speculates)
             )
-            weights[rows] = _sum_stages(layers, layouts, rows, first, last)
+            padding = _padding(model, layouts, hardware)
+            weights[rows] = _sum_stages(layers, layouts, rows, first, last, padding)
             weights[rows, 0] += _sum_all(ahead, layouts, rows)
             end = columns["pipeline_parallel"][rows] - 1
             # A last stage of its own has a copy of a tied table.
             table = ahead[TENSOR] * ((end > 0) & model.tied_embeddings)
             table = table / columns["tensor_parallel"][rows]
             weights[np.flatnonzero(rows), end] += _sum_all(behind, layouts, rows) + table
-        for code in np.unique(columns["kv_precision"][drafting == speculates]):
-            rows = (columns["kv_precision"] == code) & (drafting == speculates)
-            tokens, states = _cache_terms(model, KV_FORMATS[code], bool(speculates))
-            per_token[rows] = _sum_stages(tokens, layouts, rows, first, last)
-            state[rows] = _sum_stages(states, layouts, rows, first, last)
-    return LayoutMemory(weights, per_token, state, _window(model), exists)
+    kinds = np.stack((columns["engine"], columns["kv_precision"], drafting), axis=1)
+    for engine, code, speculates in np.unique(kinds, axis=0).tolist():
+        rows = (kinds == (engine, code, speculates)).all(axis=1)
+        layers = _layers(model, bool(speculates))
+        terms = cache_terms(model, layers, KV_FORMATS[code], layouts.engines[engine])
+        for into, numbers in zip(cache, (terms.tokens, terms.windows, terms.states), strict=True):
+            into[rows] = _sum_stages(numbers, layouts, rows, first, last)
+        page[rows] = terms.page(lambda by, rows=rows: _divided(by, layouts, rows))
+        printed[rows] = terms.printed if layouts.engines[engine].prints_groups else 1.0
+        if terms.largest:
+            held = _sum_stages(terms.held, layouts, rows, first, last)
+            cache[2][rows] = page[rows, None] * held
+        reach, passes = max(reach, terms.reach), max(passes, terms.passes)
+    per_token, beside, state = cache
+    return LayoutMemory(
+        weights, per_token, state, beside, reach, passes, printed, page, window_of(model), exists
+    )
+
+
+def _padding(model: ModelSpec, layouts: Layouts, hardware: Hardware) -> Floats:
+    """Return how many times as much padded experts take, of every layout."""
+    blackwell = "sm10" in hardware.device.architecture
+    hidden, width = layouts.by_engine("mxfp4_padding" + "_blackwell" * blackwell).T
+    inner = np.maximum(layouts.rank_devices / layouts.columns["expert_parallel"], 1.0)
+    found = np.ones(len(layouts))
+    for part in {it for layer in model.layers for it in layer.mlps if it.kind == "moe"}:
+        each = part.expert_intermediate_size / inner
+        more = np.ceil(each / width) * width / each
+        found = np.ceil(model.hidden_size / hidden) * hidden / model.hidden_size * more
+    return found
 
 
 def _stages(
@@ -143,20 +191,28 @@ def _stages(
     return first, last, np.arange(stages)[None, :] < degrees[:, None]
 
 
-def _divided(by: int, layouts: Layouts, rows: NDArray[np.bool_]) -> Floats:
+def _divided(
+    by: int, layouts: Layouts, rows: NDArray[np.bool_], padding: Floats | None = None
+) -> Floats:
     """Return how many devices share a number, shape (rows,)."""
     tensor_parallel = layouts.columns["tensor_parallel"][rows].astype(np.float64)
     if by == WHOLE:
         return np.ones(tensor_parallel.shape)
     if by == TENSOR:
         return tensor_parallel
-    if by == PLANE:
-        return tensor_parallel * layouts.columns["attention_data_parallel"][rows]
+    if by in (PLANE, PADDED):
+        plane = tensor_parallel * layouts.columns["attention_data_parallel"][rows]
+        return plane / padding[rows] if by == PADDED and padding is not None else plane
     return np.minimum(tensor_parallel, by)
 
 
 def _sum_stages(
-    terms: Terms, layouts: Layouts, rows: NDArray[np.bool_], first: Integers, last: Integers
+    terms: Terms,
+    layouts: Layouts,
+    rows: NDArray[np.bool_],
+    first: Integers,
+    last: Integers,
+    padding: Floats | None = None,
 ) -> Floats:
     """Sum numbers of layers over stages on one device; drafting modules are in the last one."""
     total = np.zeros((int(rows.sum()), first.shape[1]))
@@ -167,7 +223,7 @@ def _sum_stages(
         if numbers.size > layers:
             end = layouts.columns["pipeline_parallel"][rows] - 1
             found[np.arange(end.size), end] += sums[-1] - sums[layers]
-        total += found / _divided(by, layouts, rows)[:, None]
+        total += found / _divided(by, layouts, rows, padding)[:, None]
     return total
 
 
@@ -219,7 +275,8 @@ def _layer_weights(
         each = formats[place].weight_bytes if narrow else WIDE_BYTES
         size = piece.parameters * each
         if where == "experts":
-            yield PLANE, size
+            padded = narrow and each == FORMATS["mxfp4"].bytes
+            yield (PADDED if padded else PLANE), size
             continue
         cut = size * piece.sharded / piece.parameters
         yield _divisor(layer, piece), cut
@@ -231,32 +288,6 @@ def _divisor(layer: LayerSpec, piece: Piece) -> int:
     if piece.name in ("key", "value") and layer.attentions:
         return layer.attentions[0].key_value_heads
     return TENSOR
-
-
-def _cache_terms(model: ModelSpec, precision: str, speculates: bool) -> tuple[Terms, Terms]:
-    """Bytes of every layer that a token adds, and that a sequence keeps whatever its length."""
-    element = FORMATS[precision].bytes
-    layers = _layers(model, speculates)
-    windowed = np.isfinite(_window(model))
-    tokens: Terms = {WHOLE: np.zeros(len(layers))}
-    states: Terms = {WHOLE: np.zeros(len(layers))}
-    for index, layer in enumerate(layers):
-        for part in cache_parts(layer, element):
-            by = part.heads if part.heads > 1 else WHOLE
-            kept = states if part.most and not windowed else tokens
-            size = part.bytes_at(part.most) if kept is states else part.per_token
-            kept.setdefault(by, np.zeros(len(layers)))[index] += size
-        # What convolutions keep has the format of activations.
-        size = sum(recurrent_bytes(mixer, ACTIVATION_BYTES) for mixer in layer.mixers)
-        states.setdefault(TENSOR, np.zeros(len(layers)))[index] += size
-    return tokens, states
-
-
-def _window(model: ModelSpec) -> float:
-    """Tokens that are kept of a sequence at most; inf where a layer keeps all, or none any."""
-    parts = [part for layer in dict.fromkeys(model.layers) for part in cache_parts(layer, 1.0)]
-    every = parts and all(part.most for part in parts)
-    return float(max(part.most for part in parts)) if every else np.inf
 
 
 @dataclass(frozen=True)
@@ -271,6 +302,18 @@ class DeploymentMemory:
         Blocks of the cache of an attention rank, whole ones; 0 where nothing is left.
     bytes_per_token, state_bytes : ndarray
         What a token and a sequence take on the device with the fewest blocks [B].
+    tokens, concurrency : ndarray
+        Tokens of the cache as the engine prints them, and how many requests of the longest context
+        it holds; NaN where no context is stated.
+    longest : ndarray
+        Tokens of the longest context; 0 where neither a deployment nor the model states one.
+    admitted : ndarray
+        Such requests for which the check of a stated context finds room.
+    refused, starved : ndarray of bool
+        The engine does not start: no room for one request of the stated context, or for a state of
+        each sequence that may run.
+    most_sequences : ndarray
+        Sequences for which there are slots of states; inf where states take blocks.
     block_tokens : ndarray
         Tokens of a block; where tokens take nothing, more than any sequence has.
     state_blocks : ndarray
@@ -297,6 +340,13 @@ class DeploymentMemory:
     window: float
     fits: NDArray[np.bool_]
     sure_blocks: Floats
+    tokens: Floats
+    concurrency: Floats
+    admitted: Floats
+    longest: Floats
+    refused: NDArray[np.bool_]
+    starved: NDArray[np.bool_]
+    most_sequences: Floats
 
     def tight(self, tokens: Floats) -> NDArray[np.bool_]:
         """Return whether no request of so many tokens would be sure of its room.
@@ -340,53 +390,45 @@ def deployment_memory(
     (TensorRT-LLM), and ``u (M - X) - W`` where it is of weights and cache (SGLang, whose passes
     use what is left). The stage with the fewest blocks counts.
     """
+    grid = with_limits(grid, [hardware])
     held = layout_memory(grid.model, layouts, hardware)
     capacity = float(hardware.device.memory.capacity)
     engine = grid["engine"]
-
-    def fact(name: str) -> np.ndarray:
-        return np.array([getattr(item, name) for item in grid.engines])[engine]
-
-    share = grid["memory_share"]
-    workspace = fact("workspace_bytes")
-    activations = _activations(grid, layouts, layout, fact("logit_bytes"))
+    workspace = _workspace(grid, hardware)
+    logits = np.array([item.logit_bytes for item in grid.engines])[engine]
+    activations = _activations(grid, layouts, layout, logits)
     weights = held.weights[layout]
-    kinds = fact("memory_of")
 
     def left(more: NDArray[np.float64]) -> NDArray[np.float64]:
         """For the cache on each stage, where all else takes so many times as much [B]."""
-        held, beside = more * weights, more * workspace[:, None]
-        taken = more * activations[:, None] + beside
-        return np.select(
-            [(kinds == "free")[:, None], (kinds == "static")[:, None]],
-            [
-                share[:, None] * (capacity - held - taken),
-                share[:, None] * (capacity - beside) - held,
-            ],
-            share[:, None] * capacity - held - taken,
-        )
+        taken = more * activations[:, None], more * workspace[:, None]
+        return _left(grid, capacity, more * weights, *taken)
 
     free = left(np.ones((len(grid), 1)))
-    per_token, state = held.per_token[layout], held.state[layout]
-    tokens_each = grid["block_tokens"].astype(np.float64)[:, None]
-    # A device whose layers keep nothing per token counts its states, or nothing at all.
-    block = np.where(per_token > 0, per_token * tokens_each, 0.0)
-    nothing_kept = ~np.any(per_token > 0, axis=1)
-    block[nothing_kept] = state[nothing_kept]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        count = np.floor(np.maximum(free, 0.0) / block)
-    count[(block == 0) | ~held.stage[layout]] = np.inf
+    cut = _cut(grid, held, layout, free)
+    count = np.floor(np.maximum(cut.free, 0.0) / np.where(cut.block > 0, cut.block, 1e-30))
+    count[(cut.block == 0) | ~held.stage[layout]] = np.inf
+    stated = grid["cache_blocks"][:, None]
+    count = np.where((stated > 0) & (count > 0) & np.isfinite(count), stated, count)
     least = np.argmin(count, axis=1)
     at = np.arange(len(grid)), least
     blocks = np.where(np.isfinite(count[at]), count[at], 0.0)
     # Every stage has as many blocks as the one with the fewest.
-    caches = blocks[:, None] * block
+    caches = blocks[:, None] * cut.block + cut.slots
     fullest = np.argmax(np.where(held.stage[layout], weights + caches, -1.0), axis=1)
     there = np.arange(len(grid)), fullest
     cache = caches[there]
     total = weights[there] + activations + workspace + cache
     wide = [math.exp(memory_width(hardware, item.name)) for item in grid.engines]
-    sure = np.maximum(left(np.array(wide)[engine][:, None])[at], 0.0)
+    sure = np.maximum(left(np.array(wide)[engine][:, None])[at] - cut.slots[at], 0.0)
+    sure = np.where(cut.block[at] > 0.0, sure / np.maximum(cut.block[at], 1e-30), 0.0)
+    concurrency = _concurrency(grid, held, layout, cut, blocks, at)
+    admitted = _admitted(grid, held, layout, concurrency, at)
+    longest = _longest(grid)
+    printed = held.printed[layout]
+    by_length = np.isfinite(concurrency) & cut.grouped & (printed == 1.0)
+    tokens = np.where(by_length, concurrency * longest, blocks * cut.tokens / printed)
+    fits = (blocks >= 1) & (total <= capacity)
     return DeploymentMemory(
         weights=weights[there],
         activations=activations,
@@ -394,13 +436,149 @@ def deployment_memory(
         cache=cache,
         total=total,
         blocks=blocks,
-        bytes_per_token=per_token[at],
-        state_bytes=state[at],
-        block_tokens=np.where(nothing_kept, ENDLESS, tokens_each[:, 0]),
-        state_blocks=np.where(nothing_kept, 0.0, state[at] / np.maximum(block[at], 1e-30)),
+        bytes_per_token=held.per_token[layout][at],
+        state_bytes=(held.state[layout] + cut.windows)[at],
+        block_tokens=cut.tokens,
+        state_blocks=np.where(
+            cut.bare, 0.0, (cut.states + cut.windows)[at] / np.maximum(cut.block[at], 1e-30)
+        ),
         window=held.window,
-        fits=(blocks >= 1) & (total <= capacity),
-        sure_blocks=np.floor(sure / np.where(block[at] > 0.0, block[at], np.inf)),
+        fits=fits,
+        sure_blocks=np.floor(sure),
+        tokens=np.where(cut.bare, 0.0, np.floor(tokens)),
+        concurrency=concurrency,
+        admitted=admitted,
+        longest=longest,
+        refused=fits & (grid["context_length"] > 0) & (admitted < 1.0),
+        starved=fits & cut.paged & (grid["max_sequences"] > blocks),
+        most_sequences=cut.most_sequences[at],
+    )
+
+
+def _workspace(grid: DeploymentGrid, hardware: Hardware) -> Floats:
+    """Bytes of libraries, communicators and graphs that an engine counts, of each deployment."""
+    devices = worker_devices(grid.columns)
+    layers = np.ceil(grid.model.num_layers / grid["pipeline_parallel"])
+    found = np.zeros(len(grid))
+    for place, item in enumerate(grid.engines):
+        small = bool(device_class(item, hardware)) and item.communicator_bytes > 0.0
+        size = device_fact(item, hardware, "workspace_bytes")
+        size = size + (0.0 if small else item.communicator_bytes) * (devices > 1)
+        found = np.where(grid["engine"] == place, size + item.graph_bytes * layers, found)
+    return found
+
+
+def _left(
+    grid: DeploymentGrid, capacity: float, weights: Floats, activations: Floats, workspace: Floats
+) -> Floats:
+    """Return what an engine leaves for the cache on each stage [B], or what is stated."""
+    kinds = np.array([item.memory_of for item in grid.engines])[grid["engine"]][:, None]
+    share = grid["memory_share"][:, None]
+    found = np.select(
+        [kinds == "free", kinds == "static"],
+        [
+            share * (capacity - weights - activations - workspace),
+            share * (capacity - workspace) - weights,
+        ],
+        share * capacity - weights - activations - workspace,
+    )
+    stated = grid["cache_bytes"][:, None]
+    return np.where(stated > 0.0, stated, found)
+
+
+class _Cut(NamedTuple):
+    """How a cache is cut into blocks, per deployment and stage; lengths per deployment.
+
+    `states` and `windows` are what a sequence keeps in blocks, `slots` what states have apart.
+    """
+
+    free: Floats
+    block: Floats
+    states: Floats
+    windows: Floats
+    slots: Floats
+    most_sequences: Floats
+    tokens: Floats
+    bare: NDArray[np.bool_]
+    grouped: NDArray[np.bool_]
+    paged: NDArray[np.bool_]
+
+
+def _cut(grid: DeploymentGrid, held: LayoutMemory, layout: Integers, free: Floats) -> _Cut:
+    """Cut the memory that is left into blocks, and slots of states where those are apart."""
+    engines = grid["engine"]
+    per_token, state = held.per_token[layout], held.state[layout]
+    tokens = np.maximum(grid["block_tokens"].astype(np.float64), held.page[layout])
+    # A window that has filled has a block more, of which its first token lies anywhere.
+    grouped = np.array([item.cache_groups in ("alike", "all") for item in grid.engines])[engines]
+    reach = held.reach + np.where(grouped, tokens, 0.0)[:, None]
+    windows = held.beside[layout] * reach
+    # A device whose layers keep nothing per token counts its states, or nothing at all.
+    bare = ~np.any(per_token > 0, axis=1)
+    block = np.where(per_token > 0, per_token * tokens[:, None], 0.0)
+    block[bare] = state[bare]
+    ratio = np.array([item.state_share for item in grid.engines])[engines][:, None]
+    each = np.array([item.state_slots for item in grid.engines])[engines][:, None]
+    apart = (ratio > 0.0) & (state > 0.0) & ~bare[:, None]
+    slots = np.where(apart, np.maximum(free, 0.0) * ratio / (1.0 + ratio), 0.0)
+    count = np.floor(slots / np.where(apart, state, 1.0) / each)
+    most = np.where(apart, np.maximum(count, 1.0), np.inf)
+    return _Cut(
+        free - slots,
+        block,
+        np.where(apart | bare[:, None], 0.0, state),
+        windows,
+        slots,
+        most,
+        np.where(bare, ENDLESS, tokens),
+        bare,
+        grouped & ((state > 0.0) | (held.beside[layout] > 0.0)).any(axis=1),
+        held.page[layout] > 0.0,
+    )
+
+
+def _longest(grid: DeploymentGrid) -> Floats:
+    """Return the tokens of the longest request, stated or the model's; 0 where neither is."""
+    stated = grid["context_length"].astype(np.float64)
+    return np.where(stated > 0, stated, float(grid.model.max_positions))
+
+
+def _concurrency(
+    grid: DeploymentGrid,
+    held: LayoutMemory,
+    layout: Integers,
+    cut: _Cut,
+    blocks: Floats,
+    at: tuple[Integers, Integers],
+) -> Floats:
+    """Return how many requests of the longest context a cache holds; NaN without one."""
+    longest = np.minimum(_longest(grid), held.window)
+    window = np.where(cut.grouped, held.beside[layout][at], 0.0)
+    budget = held.passes * grid["token_budget"]
+    tokens = np.where(cut.bare, 1.0, cut.tokens)
+    per_token = held.per_token[layout][at]
+    need = charged(longest, budget, tokens, per_token, window, held.reach)
+    need = need + cut.states[at] + np.where(cut.grouped, 0.0, cut.windows[at])
+    need = np.where(cut.bare, cut.block[at], need)
+    whole = blocks * cut.block[at]
+    return np.where(_longest(grid) > 0, whole / np.maximum(need, 1e-30), np.nan)
+
+
+def _admitted(
+    grid: DeploymentGrid, held: LayoutMemory, layout: Integers, concurrency: Floats, at: Any
+) -> Floats:
+    """Return the requests of the longest context that an engine's check of a context finds room for.
+
+    Notes
+    -----
+    Some count the layers of all stages against the memory of the smallest one
+    (`Engine.checks_all_stages`).
+    """
+    every = np.where(held.stage[layout], held.per_token[layout], 0.0).sum(axis=1)
+    own = held.per_token[layout][at]
+    checks = np.array([item.checks_all_stages for item in grid.engines])[grid["engine"]]
+    return np.where(
+        checks & (every > 0.0), concurrency * own / np.maximum(every, 1e-30), concurrency
     )
 
 

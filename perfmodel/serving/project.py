@@ -15,11 +15,14 @@ from perfmodel.base.columns import Flags, Floats, Integers
 from perfmodel.base.errors import HardwareError, StrategyError, did_you_mean
 from perfmodel.base.memory import check_amount, check_memory
 from perfmodel.serving.communication import handover
+from perfmodel.serving.defaults import with_limits
 from perfmodel.serving.grid import (
+    CONTEXT_ABOVE_CACHE,
     CONTEXT_TOO_LONG,
     KERNEL_STATES,
     MEMORY_TOO_SMALL,
     PRECISION_UNSUPPORTED,
+    TOO_FEW_STATE_BLOCKS,
     VALID,
     DeploymentGrid,
     LoadGrid,
@@ -157,10 +160,8 @@ def project_points(
                 values[row][:, alone] = np.nan
     too_long = context_too_long(grid, loads)
     if too_long.any():
-        values[:, :, too_long] = np.nan
-        clear = points[:, too_long]
-        clear[np.isin(clear, KERNEL_STATES)] = CONTEXT_TOO_LONG
-        points[:, too_long] = clear
+        values[:, too_long] = np.nan
+        points[too_long & np.isin(points, KERNEL_STATES)] = CONTEXT_TOO_LONG
     return Points(values, points, found_by, ready.memory, ready.prefill_memory)
 
 
@@ -198,6 +199,7 @@ def prepare(
     prefill_hardware: Hardware | None = None,
 ) -> Prepared:
     """Return passes, limits and memory of deployments on one device; as `project_points`."""
+    grid = with_limits(grid, [hardware])
     layouts, layout, second = grid.layouts()
     device = prefill_hardware or hardware
     _check_caches(grid, (hardware,) if device is hardware else (hardware, device))
@@ -206,6 +208,8 @@ def prepare(
     status = grid.status.astype(np.int8)
     _mark(status, unsupported(grid, hardware), PRECISION_UNSUPPORTED)
     _mark(status, ~memory.fits, MEMORY_TOO_SMALL)
+    _mark(status, memory.refused, CONTEXT_ABOVE_CACHE)
+    _mark(status, memory.starved, TOO_FEW_STATE_BLOCKS)
     apart = second >= 0
     if apart.any():
         pool = replace(grid, columns=prefill_columns(grid.columns))
@@ -264,9 +268,10 @@ def unsupported(grid: DeploymentGrid, hardware: Hardware) -> Flags:
 
 
 def context_too_long(grid: DeploymentGrid, loads: LoadGrid) -> Flags:
-    """Whether prompt and answer exceed the context that a model states, shape (loads,)."""
-    most = grid.model.max_positions
-    return (loads["input_length"] + loads["output_length"] > most) & (most > 0)
+    """Whether prompt and answer exceed the context, shape (deployments, loads)."""
+    stated = grid["context_length"][:, None]
+    most = np.where(stated > 0, stated, grid.model.max_positions)
+    return np.asarray((loads["input_length"] + loads["output_length"] > most) & (most > 0))
 
 
 def deployment_columns(
@@ -322,7 +327,7 @@ def deployment_columns(
         stages=number(grid["pipeline_parallel"]),
         devices=number(grid.devices),
         token_budget=number(grid["token_budget"] / np.where(divided, ranks, 1)),
-        max_sequences=number(grid["max_sequences"]),
+        max_sequences=number(np.minimum(grid["max_sequences"], memory.most_sequences)),
         blocks=number(memory.blocks),
         block_tokens=number(memory.block_tokens),
         state_blocks=number(memory.state_blocks),

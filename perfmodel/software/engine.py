@@ -42,15 +42,67 @@ class Engine:
         choices=ADMISSIONS,
     )
     token_budget: int = fact("tokens of a pass at most, chunks of prompts included", minimum=1)
+    device_limits: tuple[tuple[float, ...], ...] = fact(
+        "limits by memory: below so many bytes, tokens of a pass, sequences, workspace bytes; 0 "
+        "leaves a fact as it is",
+        default=(),
+    )
+    small_devices: str = fact(
+        "devices whose names hold this word have the first of `device_limits`", default=""
+    )
     max_sequences: int = fact("sequences that run at most, per attention rank", minimum=1)
     block_tokens: int = fact("tokens of a block of the cache", minimum=1)
-    memory_share: float = fact("share of memory that the engine takes, or of what is free")
+    memory_share: float = fact(
+        "share of memory that the engine takes, or of what is free; 0: what `reserve` leaves"
+    )
+    reserve: tuple[float, ...] = fact(
+        "bytes that `memory_share` leaves: always, per token of a pass, per captured sequence, per "
+        "device of a worker, and at least on devices of 60 GiB and more",
+        default=(),
+    )
     memory_of: str = fact(
         "share of the device's memory, of what weights and a trial run leave free, or of memory "
         "for weights and cache",
         choices=("capacity", "free", "static"),
     )
-    workspace_bytes: float = fact("beside weights, cache and activations: libraries, graphs", "B")
+    workspace_bytes: float = fact("beside weights, cache and activations: libraries", "B")
+    communicator_bytes: float = fact(
+        "communicators of more than one device; none under `device_limits`", "B", default=0.0
+    )
+    graph_bytes: float = fact(
+        "captured graphs of a layer, where the engine counts them inside its share",
+        "B",
+        default=0.0,
+    )
+    cache_groups: str = fact(
+        "'sequences': windows and states are kept per sequence; 'full': windows are kept in full "
+        "beside full layers; 'alike' and 'all': layers of a kind make groups that share blocks, "
+        "where their pages are alike, or always",
+        choices=("sequences", "full", "alike", "all"),
+        default="sequences",
+    )
+    prints_groups: bool = fact(
+        "the tokens of a cache are printed as if layers of all groups kept everything",
+        default=False,
+    )
+    checks_all_stages: bool = fact(
+        "a context is checked for all layers against the memory of the smallest stage",
+        default=False,
+    )
+    state_bytes: float = fact(
+        "a number of a recurrent state whose format the model does not state", "B", default=4.0
+    )
+    state_share: float = fact(
+        "states' share of the cache over that of keys and values; 0: they share blocks",
+        default=0.0,
+    )
+    state_slots: int = fact("slots of states per sequence that runs", default=1, minimum=1)
+    mxfp4_padding: tuple[int, ...] = fact(
+        "columns of which experts' hidden size and width are multiples, in mxfp4", default=(1, 1)
+    )
+    mxfp4_padding_blackwell: tuple[int, ...] = fact(
+        "the same on data-centre Blackwell", default=(1, 1)
+    )
     logit_bytes: float = fact(
         "what a trial run makes of a logit of each sequence: copies, sorts, sums", "B"
     )

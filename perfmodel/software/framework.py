@@ -55,6 +55,10 @@ class Framework:
         "fused attention's backward passes add the sums of dQ in one order and repeat bit for "
         "bit: blocks wait for each other (deterministic_slowdown of the device, mostly a prior)"
     )
+    fills_allocations: bool = fact(
+        "every tensor is filled as it is allocated, in a pass of its own: what "
+        "torch.use_deterministic_algorithms does unless fill_uninitialized_memory is off"
+    )
     fused_cross_entropy: bool = fact(
         "loss and its gradient in two passes over the logits instead of one per step"
     )
@@ -317,6 +321,12 @@ class Framework:
         "operators that the host dispatches for each kernel outside of graphs: the one that "
         "launches it, views, allocations and autograd's nodes around it",
         minimum=1.0,
+    )
+    logging_time: float = fact(
+        "host's time per step for what is logged (norms and zeros of parameters, timers, memory), "
+        "during which the device waits; beside step_overhead",
+        "s",
+        minimum=0.0,
     )
     checks_collectives: bool = fact(
         "the hosts of a group compare what each of them is about to issue, ahead of every "

@@ -24,6 +24,7 @@ from perfmodel.kernels.serving.variables import (
     VARIABLES,
 )
 from perfmodel.model.presets import load_model
+from perfmodel.serving.defaults import with_limits
 from perfmodel.serving.enumerate import load_grid, serving_grid
 from perfmodel.serving.grid import CACHE_BELOW_ONE_REQUEST, STATUS_NAMES, DeploymentGrid, LoadGrid
 from perfmodel.serving.methods import FOUND_BY, is_small
@@ -137,6 +138,10 @@ MEMORY_FIELDS = {
     "memory_cache": "cache",
     "memory_total": "total",
     "kv_blocks": "blocks",
+    "kv_tokens": "tokens",
+    "kv_concurrency": "concurrency",
+    "kv_longest_request": "longest",
+    "kv_block_tokens": "block_tokens",
     "kv_bytes_per_token": "bytes_per_token",
     "sequence_state_bytes": "state_bytes",
 }
@@ -252,6 +257,7 @@ def serve_table(
 
     rows = hardware_rows(hardware)
     grid = _deployments(load_model(model, mtp="stated"), deployments, rows)
+    grid = with_limits(grid, rows)
     asked = loads if isinstance(loads, LoadGrid) else load_grid(**loads)
     if not rows or not len(grid) or not len(asked):
         raise StrategyError("serving needs at least one deployment, load and hardware profile")

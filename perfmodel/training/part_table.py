@@ -13,6 +13,7 @@ import numpy as np
 
 from perfmodel.base.columns import Column
 from perfmodel.model.spec import ModelSpec
+from perfmodel.operations.operation_list import FILL
 from perfmodel.operations.operations import Communication, LayerKeys, machine_of
 from perfmodel.operations.parts import Part, model_parts, part_operations
 from perfmodel.operations.priced import Priced, column_of
@@ -246,6 +247,12 @@ def host_times_of(hardware: Hardware, framework: Framework) -> HostTimes:
     )
 
 
+def step_overhead(hardware: Hardware, framework: Framework) -> float:
+    """Return the host's time per step that nothing hides, with what is logged [s]."""
+    found: float = hardware.calibrated("host", "step_overhead") + framework.logging_time
+    return found
+
+
 def host_times_on_rows(rows: Rows, framework: Framework) -> HostTimes:
     """Return what a framework's hosts need on rows of hardware."""
     times = [host_times_of(hardware, framework) for hardware in rows]
@@ -281,6 +288,8 @@ def host_time(item: Priced, keys: LayerKeys, times: HostTimes) -> Column:
         if item.operation.name in SORTED:
             backward = item.operation.phase != "forward"
             price = price + CHUNK_OPERATORS[backward] * times.chunks * times.launch
+        if item.operation.name == ROUTED or item.operation.name.endswith(FILL):
+            price = times.launch  # operators one by one, and what is inside one
         count = count * column_of(getattr(item.operation, "launches", 1.0), len(keys))
     if graphed(item.operation.name, times.scope):
         return count * times.graphed

@@ -24,7 +24,13 @@ from perfmodel.software.framework import Framework, as_run, product
 from perfmodel.strategy.grid import StrategyGrid
 from perfmodel.training.best_layout import BEST
 from perfmodel.training.memory import shared_table
-from perfmodel.training.part_table import arrival_gathers, part_tables, scattered, sent_bytes
+from perfmodel.training.part_table import (
+    arrival_gathers,
+    part_tables,
+    scattered,
+    sent_bytes,
+    step_overhead,
+)
 from perfmodel.training.scheduled import Priced, pipeline_waits, waits_on_rows
 from perfmodel.training.workload import Workload
 
@@ -422,7 +428,7 @@ def closing_settings(work: Workload, hardware: Hardware, framework: Framework) -
         nvme_read=hardware.system.host.nvme_read,
         nvme_write=hardware.system.host.nvme_write,
         overlap_nvme=framework.overlap_nvme,
-        step_overhead=hardware.calibrated("host", "step_overhead"),
+        step_overhead=step_overhead(hardware, framework),
         reserve_bytes=hardware.calibrated("host", "reserve_bytes"),
         fragmentation=hardware.calibrated("host", "fragmentation"),
         memory=dict(

@@ -277,3 +277,42 @@ def test_files_are_read(tmp_path: Any) -> None:
     path = tmp_path / "run.sh"
     path.write_text("#!/bin/bash\nTP=8\nvllm serve a/b --tensor-parallel-size $TP\n")
     assert read_served(path)["tensor_parallel"] == 8
+
+
+def test_what_sets_the_cache_is_read() -> None:
+    text = (
+        "vllm serve org/model --max-model-len 128k --kv-cache-memory-bytes 20G "
+        "--num-gpu-blocks-override 5000 --enforce-eager --host 0.0.0.0 --some-new-option 3"
+    )
+    found = parse_served(text, "a.sh")
+    fields = {name: found[name] for name in ("context_length", "cache_bytes", "cache_blocks")}
+    assert fields == {
+        "context_length": 128_000,
+        "cache_bytes": 20 * 2**30,
+        "cache_blocks": 5000,
+    }
+    assert found["tensor_parallel"] == 1
+    assert found["software"] == {"graph_limit": 0, "mixed_graph_limit": 0}
+    assert found.remarks == ("not modelled, and left out: --some-new-option",)
+    auto = parse_served("vllm serve org/model --max-model-len auto", "a.sh")
+    assert auto["context_length"] is None
+    with pytest.raises(FormatError, match="a positive count"):
+        parse_served("vllm serve org/model --max-model-len many", "a.sh")
+
+
+def test_tokens_of_a_cache_are_blocks() -> None:
+    text = (
+        "python3 -m sglang.launch_server --model-path a/b --max-total-tokens 65536 --page-size 64"
+    )
+    assert parse_served(text, "a.sh")["cache_blocks"] == 1024
+
+
+def test_kernels_of_experts_are_facts_of_the_engine() -> None:
+    text = "python3 -m sglang.launch_server --model-path a/b --moe-runner-backend "
+    found = parse_served(text + "triton --cuda-graph-max-bs 64", "a.sh")
+    assert found["software"] == {
+        "graph_limit": 64,
+        "expert_kernel": "triton",
+        "expert_kernel_blackwell": "triton",
+    }
+    assert "not modelled" in parse_served(text + "deep_gemm", "a.sh").remarks[0]

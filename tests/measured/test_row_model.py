@@ -10,6 +10,7 @@ from perfmodel.measured.row_model import (
     named_preset,
     served_model,
     trained_model,
+    wide_layers,
 )
 from perfmodel.measured.rows import MeasuredRow, Skip
 from tests.data import table_of
@@ -134,3 +135,38 @@ def test_an_unknown_name_may_come_with_its_architecture() -> None:
     model, notes = served_model(named("ours", **sizes))
     assert model.num_layers == 2
     assert notes == ("architecture from the row",)
+
+
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [
+        ("Qwen/Qwen3.6-27B", "qwen3.5-27b"),
+        ("qwen3.8-27b-nvfp4", "qwen3.5-27b"),
+        ("MiniMaxAI/MiniMax-M2.7", "minimax-m2"),
+        ("moonshotai/Kimi-K2.6", "kimi-k2.5"),
+        ("zai-org/GLM-5.2-FP8", "glm-5"),
+        ("deepseek-ai/DeepSeek-Math-V2", "deepseek-v3.2"),
+        ("deepseek-ai/DeepSeek-V4-Flash (preview)", "deepseek-v4-flash"),
+        ("cyankiwi/Kimi-Linear-48B-A3B-Instruct-AWQ-4bit", "kimi-linear-48b-a3b"),
+        ("neuralmagic/Meta-Llama-3.1-70B-Instruct-quantized.w8a8", "llama-3.1-70b"),
+        ("openai/gpt-oss-safeguard-120b", "gpt-oss-120b"),
+    ],
+)
+def test_later_releases_have_the_shape_of_a_known_one(name: str, preset: str) -> None:
+    assert served_model(MeasuredRow({"model": name}, "runs.csv", 2))[0].name == preset
+
+
+@pytest.mark.parametrize(
+    ("note", "precision", "found"),
+    [
+        ("nvfp4 on first 85 % of layers, rest bf16", "nvfp4", (0, 4)),
+        ("nvfp4 on first 85 % of layers, rest bf16", "mxfp8", (0, 0)),
+        ("first 2 and last 8 layers in bf16", "nvfp4", (2, 8)),
+        ("First and last 1 layers in BF16; 3 nodes", "fp8", (1, 1)),
+        ("last 4 layers stay in 16 bits", "mxfp8", (0, 4)),
+        ("last 4 layers slower; bf16 elsewhere", "mxfp8", (0, 0)),
+        ("", "nvfp4", (0, 0)),
+    ],
+)
+def test_layers_that_stay_in_16_bits(note, precision, found):
+    assert wide_layers(note, 32, precision) == found

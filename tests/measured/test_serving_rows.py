@@ -221,9 +221,9 @@ def test_releases_of_dynamo_are_none_of_the_engine() -> None:
     assert found != load_engine("trtllm", "0.8")
 
 
-def formats(model: str, engine: str = "trtllm", four_bits: bool = False, **cells: str) -> list[str]:
+def formats(model: str, **cells: str) -> list[str]:
     cells = {"model": model, **cells}
-    found, _ = formats_of(bare(**cells), load_model(model), load_engine(engine), four_bits)
+    found, _ = formats_of(bare(**cells), load_model(model))
     return [found["weight_precision"], found["kv_precision"]]
 
 
@@ -238,16 +238,19 @@ def test_formats_are_those_that_a_row_states() -> None:
 
 
 def test_an_empty_cell_means_as_published() -> None:
-    assert formats("qwen3-32b", "vllm") == ["stated", "bf16"]
-    assert formats("deepseek-r1", "vllm") == ["stated", "bf16"]
-    assert formats("deepseek-r1", "trtllm") == ["stated", "fp8"]
-    assert formats("deepseek-r1", "sglang") == ["stated", "bf16"]
-    assert formats("deepseek-r1", "sglang", four_bits=True) == ["stated", "fp8"]
-    assert formats("minimax-m2", "vllm", four_bits=True) == ["stated", "fp8"]
+    for model in ("qwen3-32b", "deepseek-r1", "minimax-m2"):
+        assert formats(model) == ["stated", "bf16"]
+
+
+def test_a_cache_is_kept_as_the_checkpoint_states_it() -> None:
+    assert formats("deepseek-r1", precision="nvfp4") == ["nvfp4", "fp8"]
+    assert formats("gpt-oss-120b", precision="mxfp4") == ["mxfp4", "bf16"]
+    cells = {"model": "RedHatAI/Meta-Llama-3.1-70B-Instruct-FP8", "precision": "fp8"}
+    assert formats_of(bare(**cells), load_model("llama-3.1-70b"))[0]["kv_precision"] == "bf16"
 
 
 def test_nobody_widens_published_weights() -> None:
-    assert formats("gpt-oss-120b", precision="fp8") == ["stated", "fp8"]
+    assert formats("gpt-oss-120b", precision="fp8") == ["stated", "bf16"]
 
 
 def test_unknown_formats_are_skipped() -> None:
@@ -261,8 +264,43 @@ def test_without_a_release_the_month_of_the_run_counts() -> None:
     def release(engine: str, measured: str) -> str:
         return engine_of(bare(engine=engine, measured=measured))[0].since
 
-    assert release("vLLM", "2025-10-29") == "0.8"
+    assert release("vLLM", "2025-10-29") == "0.11"
     assert release("vLLM", "2026-01-30") == "0.14"
-    assert release("vLLM", "2026-04-01") == load_engine("vllm").since
+    assert release("vLLM", "2026-12-01") == load_engine("vllm").since
     assert release("TensorRT-LLM", "2025-01-10") == "0.5"
     assert release("TensorRT-LLM", "") == load_engine("trtllm").since
+
+
+def test_requests_and_rates_are_read_in_other_words() -> None:
+    found = case_of(row(concurrency="", mode="concurrency 16, 1,000 ShareGPT prompts"))
+    assert (found.load["concurrency"], found.requests) == (16, 1000)
+    online = case_of(row(concurrency="", mode="online, 2.5 req/s offered, 500 prompts"))
+    assert (online.load["arrival_rate"], online.requests) == (2.5, 500)
+    assert measured_value(bare(tok_s_user="50"), "tpot") == (0.02, "time_per_output_token")
+    cells = {"n_gpus": "2", "isl": "100", "osl": "300", "total_tok_s": "400"}
+    assert measured_value(bare(**cells), "throughput")[0] == 150
+
+
+@pytest.mark.parametrize(
+    ("hardware", "devices", "tensor", "found"),
+    [
+        ("inf2.48xlarge (12 Inferentia2)", 12, 24, (12, 1)),
+        ("inf2.48xlarge", 24, 8, (4, 3)),  # cores of both
+        ("trn1.32xlarge (16 Trainium1)", 16, 32, (16, 1)),
+        ("Trainium2", 16, 64, (16, 1)),  # two physical cores are one
+        ("Trainium2", 16, 128, (16, 1)),
+    ],
+)
+def test_cores_of_neuron_devices_are_not_chips(
+    hardware: str, devices: int, tensor: int, found: tuple[int, int]
+) -> None:
+    cells = {"engine": "Transformers NeuronX", "hardware": hardware, "model": "Llama-3-70B"}
+    layout = case_of(row(**cells, n_gpus=devices, tp=tensor, ep=1)).deployment
+    assert (layout["tensor_parallel"], layout["workers"]) == found
+
+
+def test_heads_are_padded_where_neuron_cuts_them_unevenly() -> None:
+    cells = {"engine": "Transformers NeuronX", "hardware": "Inferentia2", "model": "Llama-2-13B"}
+    found = case_of(row(**cells, n_gpus=12, tp=24, ep=1))
+    assert found.model.layers[0].attention.heads == 48
+    assert "heads padded to multiples of 12" in found.notes

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from perfmodel.model.pieces import Piece, matrix, vector
-from perfmodel.operations.operation_list import OperationList
-from perfmodel.operations.operations import Gemm, Machine
+from perfmodel.operations.operation_list import OperationList, allocated_bytes
+from perfmodel.operations.operations import Attention, Gemm, Machine, Stream
 from perfmodel.software.framework import load_framework
 from tests.operations.counting import MEGATRON, communications, keys_of, number
 
@@ -101,3 +103,29 @@ def test_shards_of_one_operand_agree_on_its_scale(precision, scaling, gathers, a
     found = [item for item in communications(ops.operations) if item.name.endswith(".scale")]
     assert [item.phase for item in found] == (["forward", "backward_input"] if agrees else [])
     assert all(number(item.size) == 4.0 and number(item.members) == 4 for item in found)
+
+
+def test_what_is_allocated_is_filled_first_where_the_framework_does_so():
+    filling = load_framework(MEGATRON, fills_allocations=True)
+    found = {}
+    for framework in (MEGATRON, filling):
+        ops = OperationList(keys_of(recompute="full"), framework, Machine())
+        ops.linear("x", 8.0, 64.0, 32.0)
+        found[framework.fills_allocations] = [(it.name, it.phase) for it in ops.operations]
+    fills = [it for it in ops.operations if it.name == "x.fill"]
+    # 16-bit outputs and gradients of inputs; main gradients of weights stay where they are.
+    assert [(it.phase, it.bytes_written) for it in fills] == [
+        ("forward", 8 * 32 * 2),
+        ("recompute", 8 * 32 * 2),
+        ("backward_input", 8 * 64 * 2),
+    ]
+    assert [it for it in found[True] if it[0] != "x.fill"] == found[False]
+
+
+def test_attention_allocates_its_output_and_gradients_of_its_inputs():
+    shared = dict(batch=2, query_length=8, key_length=16, heads=4, key_value_heads=1)
+    call = Attention("a", "forward", **shared, head_dim_qk=6, head_dim_v=4, causal=True)
+    assert allocated_bytes(call) == 2 * 2 * 8 * 4 * 4
+    backward = replace(call, backward=True)
+    assert allocated_bytes(backward) == 2 * 2 * (8 * 4 * 6 + 16 * (6 + 4))
+    assert allocated_bytes(Stream("s", "backward_weight", 8.0, 8.0)) == 0.0

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from perfmodel.base.axes import columns_from_rows
 from perfmodel.base.collectives import COLLECTIVES
+from perfmodel.base.errors import ModelError
 from perfmodel.model.build import dense_model
 from perfmodel.model.presets import load_model
 from perfmodel.model.spec import TowerSpec
@@ -406,3 +407,21 @@ def test_an_encoder_does_the_flop_that_model_flop_count(grid_of):
         assert step_flops(model, grid, unpadded) == pytest.approx(
             needed_flops(model, grid), rel=1e-6
         )
+
+
+def test_wide_layers_cost_what_they_cost_in_bf16(small_dense):
+    model = small_dense.with_wide_layers(0, 1)
+    narrow, wide = (part for part in model_parts(model) if part.kind == "layer")
+
+    def listed(part, precision):
+        found = part_operations(model, part, keys_of(precision=precision), MEGATRON, Machine())
+        return [item for item in found if np.any(np.asarray(item.count) > 0)]
+
+    products = [it for it in listed(wide, "fp8") if isinstance(it, Gemm)]
+    assert products
+    assert not any(it.quantised for it in products)
+    names = [[it.name for it in listed(part, "bf16")] for part in (wide, narrow)]
+    assert names[0] == names[1] == [it.name for it in listed(wide, "fp8")]
+    assert names[0] != [it.name for it in listed(narrow, "fp8")]
+    with pytest.raises(ModelError, match="in 16 bits, of"):
+        small_dense.with_wide_layers(99, 1)

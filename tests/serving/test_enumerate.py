@@ -28,7 +28,7 @@ def test_degrees_whose_devices_cannot_hold_the_model_are_not_tried_unless_given(
 def test_limits_are_the_engines_unless_given():
     grid = serving_grid("llama-3.1-8b", engine=["vllm", "sglang"], tensor_parallel=1)
     assert grid["block_tokens"].tolist() == [16, 1]
-    grid = serving_grid("llama-3.1-8b", tensor_parallel=1, token_budget=[0, 512])
+    grid = serving_grid("llama-3.1-8b", "dgx-h100", tensor_parallel=1, token_budget=[0, 512])
     assert grid["token_budget"].tolist() == [8192, 512]
 
 

@@ -17,7 +17,7 @@ ROW = {
     "length_spread": 1.0,
     "input_length": 1600,
     "output_length": 1600,
-    "block_tokens": 16,
+    "kv_block_tokens": 16,
     "kv_blocks": 150 * 100,  # of an attention rank: 100 requests halfway through their answers
     "max_sequences": 256,
 }

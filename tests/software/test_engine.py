@@ -32,7 +32,8 @@ def test_numbers_of_a_release_are_read() -> None:
 
 def test_every_fact_has_a_source() -> None:
     for name, item in ENGINES.items():
-        stated = {key for key in facts_of(type(item)) if getattr(item, key) is not None}
+        facts = facts_of(type(item)).items()
+        stated = {key for key, it in facts if it.required or getattr(item, key) != it.default}
         assert stated <= set(SOURCES[name])
 
 

@@ -34,6 +34,7 @@ from perfmodel.training.part_table import (
     price_parts,
     sent_bytes,
     slowest_of,
+    step_overhead,
 )
 from tests.training.gpt import keys_of
 
@@ -176,6 +177,23 @@ def host_seconds(model, hardware, **changes):
     times = host_times_of(hardware, framework)
     issued = sum(float(host_time(item, keys, times)[0]) for item in priced)
     return issued, float(drained_pass(priced, keys, times)[0])
+
+
+def test_the_host_issues_operators_of_the_router_and_fills_one_by_one(small_moe, h100):
+    launch = h100.calibrated("host", "launch_time")
+    framework = load_framework("megatron", fills_allocations=True)
+    priced = price_parts(small_moe, layer_keys([1]), h100, framework, 1)
+    times = host_times_of(h100, framework)
+    for item in (it for _, items in priced for it in items):
+        if item.operation.name == "mlp.route" or item.operation.name.endswith(".fill"):
+            operators = item.operation.count * item.operation.launches
+            assert host_time(item, layer_keys([1]), times) == pytest.approx(operators * launch)
+
+
+def test_what_is_logged_adds_to_the_step(h100):
+    logged = load_framework("megatron", logging_time=0.02)
+    added = step_overhead(h100, logged) - step_overhead(h100, load_framework("megatron"))
+    assert added == pytest.approx(0.02)
 
 
 def test_experts_in_a_loop_cost_the_host_one_operation_each(small_moe, h100):

@@ -33,6 +33,7 @@ from perfmodel.measured.serving_rows import (
     derived,
     measured_value,
 )
+from perfmodel.serving.defaults import with_limits
 from perfmodel.serving.enumerate import deployments_from_rows
 from perfmodel.serving.grid import RATE_ABOVE_CAPACITY, STATUS_REASONS, DeploymentGrid, LoadGrid
 from perfmodel.serving.memory import deployment_memory
@@ -61,6 +62,7 @@ def project_batches(grid: DeploymentGrid, loads: LoadGrid, hardware: Hardware) -
     from perfmodel.kernels.serving.tables import ROWS
     from perfmodel.kernels.work import kernel_work
 
+    grid = with_limits(grid, [hardware])
     layouts, layout, none = grid.layouts()
     memory = deployment_memory(grid, layouts, layout, hardware)
     # A batch that was measured had room.

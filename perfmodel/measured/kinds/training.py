@@ -30,7 +30,7 @@ from perfmodel.measured.row_choices import (
     virtual_chunks,
 )
 from perfmodel.measured.row_hardware import bf16_peak, hardware_of
-from perfmodel.measured.row_model import named_preset, trained_model
+from perfmodel.measured.row_model import named_preset, trained_model, wide_layers
 from perfmodel.measured.row_software import (
     context_parallel_kind,
     counted_flops,
@@ -230,6 +230,8 @@ def run_of(
     framework, software_notes = framework_of(row, run)
     model, module_notes = _with_modules(row, model, known, framework)
     model_notes += module_notes
+    model, wide_notes = _with_wide_layers(row, model, precision)
+    model_notes += wide_notes
     model, packed, tuning = tuned(row, model)
     assumed = (*assumed, *tuning)
     tensor_parallel, pipeline = _degree(row, "tp", framework), _degree(row, "pp", framework)
@@ -337,6 +339,20 @@ def _model_of(row: MeasuredRow) -> tuple[ModelSpec, ModelSpec | None, tuple[str,
         raise Skip("architecture not stated", str(error), scorable=False) from None
     # Rows differ in name and source of the same model; one sweep serves them all.
     return replace(model, name="measured", source=""), published(model), (*notes, *read)
+
+
+def _with_wide_layers(
+    row: MeasuredRow, model: ModelSpec, precision: str
+) -> tuple[ModelSpec, tuple[str, ...]]:
+    """Return the model with the layers that a row leaves in 16 bits, and notes."""
+    text = f"{row.text('precision')}; {row.text('notes')}"
+    first, last = wide_layers(text, model.num_layers, precision)
+    try:
+        changed = model.with_wide_layers(first, last)
+    except ModelError as error:
+        return model, (f"{error}: not understood",)
+    said = f"{first} first and {last} last layers in 16 bits, from the row"
+    return changed, (said,) if first + last else ()
 
 
 def _with_modules(

@@ -34,6 +34,7 @@ from perfmodel.training.part_table import (
     pass_times,
     price_parts,
     sent_bytes,
+    step_overhead,
 )
 from perfmodel.training.project import framework_of_run, project_grid
 from perfmodel.training.schedule import chunk_parts, parts_with, recomputed_of
@@ -120,7 +121,7 @@ def projected_workload(
         boundary,
         _arrival(model, keys, hardware, framework) if boundary else None,
         tuple(level.size for level in hardware.system.network),
-        hardware.calibrated("host", "step_overhead"),
+        step_overhead(hardware, framework),
         {item.name: float(out[i, 0]) for i, item in enumerate(STEP_VARIABLES)},
     )
 
