@@ -39,6 +39,8 @@ ENGINES = ("vllm", "vllm-0.14", "sglang", "sglang-0.5.8", "trtllm")
 TIMES = ("time_to_first_token", "time_per_output_token", "inter_token_latency", "request_time")
 REQUEST = "request_time_mean"
 LOADS, ROUNDING = 24, 1e-9
+GRAPH_EDGE = 0.9
+"""Share of the largest captured pass from which on some of a point's passes may be larger."""
 Excess = NDArray[np.float64]
 
 
@@ -112,12 +114,33 @@ def weights_are_read(case: Case, base: Points) -> Excess:
     )
 
 
-def less(name: str, **changes: Callable[[NDArray[Any]], NDArray[Any]]) -> Callable[..., Excess]:
-    """Return a measure: by how much a variable is less after columns of loads grow."""
+def within_peak(case: Case, base: Points) -> Excess:
+    """All tokens a second take no more FLOP than the device's fastest matrix rate gives."""
+    active = case.grid.model.active_parameter_count(include_embeddings=False)
+    tokens = value(base, "total_tokens_per_second_per_device")
+    return 2.0 * active * tokens / max(case.hardware.device.peak_flops.values()) - 1.0
+
+
+def leaves_graphs(case: Case, one: Points, other: Points) -> NDArray[np.bool_]:
+    """Whether passes that decode are captured at one point and launched one by one at another."""
+    grid = case.grid
+    limit = np.array([engine.graph_limit for engine in grid.engines])[grid["engine"]]
+    each = (limit * grid["pipeline_parallel"] / (1 + grid["draft_length"]))[:, None]
+    return (value(one, "batch") <= each) & (value(other, "batch") > GRAPH_EDGE * each)
+
+
+def less(
+    name: str, graphs: bool = False, **changes: Callable[[NDArray[Any]], NDArray[Any]]
+) -> Callable[..., Excess]:
+    """Return a measure: by how much a variable is less after columns of loads grow.
+
+    Of points whose passes leave captured graphs by it, or of all others.
+    """
 
     def measure(case: Case, base: Points) -> Excess:
-        new = {key: change(case.loads[key]) for key, change in changes.items()}
-        return value(base, name) / value(case.points(**new), name) - 1.0
+        new = case.points(**{key: change(case.loads[key]) for key, change in changes.items()})
+        excess = value(base, name) / value(new, name) - 1.0
+        return np.where(leaves_graphs(case, base, new) == graphs, excess, np.nan)
 
     return measure
 
@@ -126,7 +149,9 @@ def more_memory(case: Case, base: Points) -> Excess:
     """Half as much memory again, no less throughput."""
     name = "device.memory.capacity"
     better = case.hardware.with_values({name: 1.5 * float(case.hardware.device.memory.capacity)})
-    return value(base, "request_rate") / value(case.points(better), "request_rate") - 1.0
+    new = case.points(better)
+    excess = value(base, "request_rate") / value(new, "request_rate") - 1.0
+    return np.where(leaves_graphs(case, base, new), np.nan, excess)
 
 
 def faster_links(case: Case, base: Points) -> Excess:
@@ -153,12 +178,28 @@ def longer(numbers: NDArray[Any]) -> NDArray[Any]:
     return numbers + numbers // 4 + 1
 
 
+GRAPHS = (
+    "beyond the largest captured pass an engine launches operation by operation, as real ones do"
+)
 LAWS = (
     Law("percentiles are in order", 0.0, ordered),
     Law("parts of memory add up", 0.0, memory_adds_up),
     Law("weights are read for every token", 0.0, weights_are_read),
+    Law("throughput is within the peak", 0.0, within_peak),
     Law("one client more, no less throughput", 0.02, less("request_rate", concurrency=one_more)),
     Law("twice the clients, no less throughput", 0.02, less("request_rate", concurrency=twice)),
+    Law(
+        "one client more, out of captured graphs",
+        2.0,
+        less("request_rate", True, concurrency=one_more),
+        GRAPHS,
+    ),
+    Law(
+        "twice the clients, out of captured graphs",
+        2.0,
+        less("request_rate", True, concurrency=twice),
+        GRAPHS,
+    ),
     Law("a longer answer, no shorter request", 0.0, less(REQUEST, output_length=one_more)),
     Law("a longer prompt, no shorter request", 0.0, less(REQUEST, input_length=longer)),
     Law("more memory, no less throughput", 0.0, more_memory),

@@ -527,9 +527,7 @@ def ending_of(
         width = 2.0 * (longer - 1.0)
         most = max(longer - math.sqrt(0.5 * math.pi * width / cycle.everyone), 1.0)
         few = min(max(0.5 * cycle.decoding / most, 1.0), cycle.decoding)
-        alone = pass_times(
-            tables, row, 0.0, 0.0, 0.0, few, cycle.context, cycle.verified, 0.0
-        )[0]
+        alone = pass_times(tables, row, 0.0, 0.0, 0.0, few, cycle.context, cycle.verified, 0.0)[0]
         last += cycle.passes * (most * alone - answers.going)
     return max(lives + last, tokens.life)
 

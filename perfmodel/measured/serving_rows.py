@@ -17,8 +17,8 @@ from perfmodel.base.facts import release_key
 from perfmodel.base.precisions import FORMATS
 from perfmodel.measured.row_hardware import hardware_of
 from perfmodel.measured.row_model import served_model
-from perfmodel.measured.serving_recipes import recipe_of, recipe_version
 from perfmodel.measured.rows import MeasuredRow, Skip, meaning, words
+from perfmodel.measured.serving_recipes import recipe_of, recipe_version
 from perfmodel.model.attention import AttentionSpec
 from perfmodel.model.presets import find_preset, load_model
 from perfmodel.model.spec import head_counts
@@ -213,11 +213,11 @@ def _chips(
             if (cores or named) and devices % count == 0 and tensor_parallel % count == 0:
                 notes.append(f"devices and tensor parallelism in cores, {count} a device")
                 return devices // count, tensor_parallel // count
-            whole = tensor_parallel % count == 0
-            if tensor_parallel * pipeline > devices and whole:
-                if tensor_parallel // count * pipeline <= devices:
-                    notes.append(f"tensor parallelism in cores, {count} a device")
-                    return devices, tensor_parallel // count
+            chips = tensor_parallel // count
+            inside = tensor_parallel % count == 0 and chips * pipeline <= devices
+            if tensor_parallel * pipeline > devices and inside:
+                notes.append(f"tensor parallelism in cores, {count} a device")
+                return devices, chips
     return devices, tensor_parallel
 
 

@@ -182,7 +182,8 @@ def recurrent_bytes(mixer: Mixer, element: float, number: float = STATE_BYTES) -
 
     Notes
     -----
-    A recurrence keeps ``heads x key_dim x value_dim`` numbers, a convolution of K taps the last K - 1 inputs of every channel.
+    A recurrence keeps ``heads x key_dim x value_dim`` numbers, a convolution of K taps the last
+    K - 1 inputs of every channel.
     """
     if isinstance(mixer, AttentionSpec):
         return 0.0

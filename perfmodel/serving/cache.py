@@ -194,7 +194,7 @@ def _state_pages(found: _Layers) -> tuple[float, float, Terms]:
     each = float(found.tokens[by].max())
     if not state.any() or not each:
         return 0.0, 0.0, {}
-    return float(state.max()), each, {by: each * (state > 0.0)}
+    return float(state.max()), each, {by: np.where(state > 0.0, each, 0.0)}
 
 
 def _pad(found: _Layers, held: Terms) -> float:

@@ -40,14 +40,15 @@ def device_fact(engine: Engine, hardware: Hardware, name: str) -> float:
 def _share(engine: Engine, grid: DeploymentGrid, tokens: Floats, hardware: Hardware) -> Floats:
     """Return the share of memory that a reserve leaves, of every deployment."""
     if engine.memory_share or not engine.reserve:
-        return np.full(len(grid), engine.memory_share)
+        return np.full(len(grid), float(engine.memory_share))
     always, token, sequence, device, least = engine.reserve
     capacity = hardware.device.memory.capacity
     kept = always + token * np.maximum(tokens, 2048) + sequence * engine.graph_limit
     kept = kept + device * worker_devices(grid.columns)
     if capacity > LARGE_MEMORY:
         kept = np.maximum(kept, least)
-    return np.round(np.maximum(1.0 - kept / capacity, 0.05), 3)
+    share = np.maximum(1.0 - kept / capacity, 0.05)
+    return np.asarray(np.round(share, 3), np.float64)
 
 
 def with_limits(grid: DeploymentGrid, profiles: Sequence[Hardware]) -> DeploymentGrid:

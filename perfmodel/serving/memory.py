@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -148,11 +149,11 @@ def layout_memory(model: ModelSpec, layouts: Layouts, hardware: Hardware) -> Lay
     kinds = np.stack((columns["engine"], columns["kv_precision"], drafting), axis=1)
     for engine, code, speculates in np.unique(kinds, axis=0).tolist():
         rows = (kinds == (engine, code, speculates)).all(axis=1)
-        layers = _layers(model, bool(speculates))
-        terms = cache_terms(model, layers, KV_FORMATS[code], layouts.engines[engine])
+        kept = _layers(model, bool(speculates))
+        terms = cache_terms(model, kept, KV_FORMATS[code], layouts.engines[engine])
         for into, numbers in zip(cache, (terms.tokens, terms.windows, terms.states), strict=True):
             into[rows] = _sum_stages(numbers, layouts, rows, first, last)
-        page[rows] = terms.page(lambda by, rows=rows: _divided(by, layouts, rows))
+        page[rows] = terms.page(partial(_divided, layouts=layouts, rows=rows))
         printed[rows] = terms.printed if layouts.engines[engine].prints_groups else 1.0
         if terms.largest:
             held = _sum_stages(terms.held, layouts, rows, first, last)
@@ -459,12 +460,12 @@ def _workspace(grid: DeploymentGrid, hardware: Hardware) -> Floats:
     """Bytes of libraries, communicators and graphs that an engine counts, of each deployment."""
     devices = worker_devices(grid.columns)
     layers = np.ceil(grid.model.num_layers / grid["pipeline_parallel"])
-    found = np.zeros(len(grid))
+    found: Floats = np.zeros(len(grid))
     for place, item in enumerate(grid.engines):
         small = bool(device_class(item, hardware)) and item.communicator_bytes > 0.0
-        size = device_fact(item, hardware, "workspace_bytes")
-        size = size + (0.0 if small else item.communicator_bytes) * (devices > 1)
-        found = np.where(grid["engine"] == place, size + item.graph_bytes * layers, found)
+        more = (0.0 if small else item.communicator_bytes) * (devices > 1)
+        size = device_fact(item, hardware, "workspace_bytes") + more + item.graph_bytes * layers
+        found = np.where(grid["engine"] == place, size, found)
     return found
 
 
@@ -567,7 +568,7 @@ def _concurrency(
 def _admitted(
     grid: DeploymentGrid, held: LayoutMemory, layout: Integers, concurrency: Floats, at: Any
 ) -> Floats:
-    """Return the requests of the longest context that an engine's check of a context finds room for.
+    """Return the requests of the longest context for which the check of a context finds room.
 
     Notes
     -----

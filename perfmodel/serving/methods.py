@@ -7,14 +7,16 @@ unasked where a question is small, and the column `method` says so.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.base.served_fields import is_stated
 
 if TYPE_CHECKING:
-    from perfmodel.base.columns import Floats
+    from perfmodel.base.columns import Flags, Floats
+    from perfmodel.kernels.serving.tables import Deployments, Loads
     from perfmodel.serving.grid import DeploymentGrid, LoadGrid
 
 PHASES = ("prefill", "decode")
@@ -27,6 +29,8 @@ FOUND_BY = ("closed", "recursion", *PHASES, "replay")
 
 MOST_REQUESTS = 4000.0
 """Of a batch, up to which a point is run pass by pass unasked: 0.3 s uncompiled."""
+MOST_HARD = 5 * MOST_REQUESTS
+"""The same of points of a kind for which the closed form is often far off (`hard_points`)."""
 MOST_OF_ALL = 25 * MOST_REQUESTS
 """Of all points of a question."""
 FEWEST_REQUESTS = 300.0
@@ -63,6 +67,30 @@ def requests_run(grid: DeploymentGrid, loads: LoadGrid) -> Floats:
     return np.where(alone, count, np.inf)
 
 
+def hard_points(deployments: Deployments, loads: Loads) -> Flags:
+    """Tell for which points the closed form is often far off, shape (deployments, loads).
+
+    Ranks in step whose prompts are longer than a pass or whose cache is too small for all; and
+    caches that are, by up to four times, where answers outgrow prompts and nothing is set aside.
+    """
+    from perfmodel.kernels.serving.tables import RESERVE
+
+    def per(column: NDArray[Any]) -> NDArray[Any]:
+        return column[:, None]
+
+    mean = 0.5 * (1.0 + loads.length_spread)
+    prompt, answer = mean * loads.input_length, mean * loads.output_length
+    clients = loads.concurrency / per(deployments.ranks * deployments.stages)
+    room = per(deployments.blocks * deployments.block_tokens / deployments.stages)
+    held = room / (prompt + 0.5 * answer)
+    beyond = clients > 0.9 * held
+    chunked = loads.input_length - loads.prefix > per(deployments.token_budget)
+    step = (per(deployments.lockstep_ranks) > 1) & (beyond | chunked)
+    grows = (per(deployments.admission) != RESERVE) & (answer > prompt)
+    found: Flags = step | (beyond & grows & (clients < 4.0 * held))
+    return found
+
+
 def is_small(grid: DeploymentGrid, loads: LoadGrid, devices: int = 1) -> bool:
     """Tell whether all points that are not large may be run pass by pass.
 
@@ -80,14 +108,32 @@ def is_small(grid: DeploymentGrid, loads: LoadGrid, devices: int = 1) -> bool:
 
 
 def requests_to_run(
-    grid: DeploymentGrid, loads: LoadGrid, method: str, small: bool
+    grid: DeploymentGrid,
+    loads: LoadGrid,
+    method: str,
+    small: bool,
+    deployments: Deployments,
 ) -> Floats | None:
-    """Return the requests of points that are run pass by pass, 0 of others; None for no such."""
+    """Return the requests of points that are run pass by pass, 0 of others; None for no such.
+
+    Parameters
+    ----------
+    grid : DeploymentGrid
+    loads : LoadGrid
+    method : str
+    small : bool
+    deployments : Deployments
+        Those of the grid.
+    """
     if method == "recursion":
-        most = sys.float_info.max
+        most: Any = sys.float_info.max
     elif method == "auto" and small:
         most = MOST_REQUESTS
     else:
         return None
     count = requests_run(grid, loads)
+    if method == "auto":
+        hard = hard_points(deployments, loads.kernel_columns()) & (count <= MOST_HARD)
+        if count[hard].sum() <= MOST_OF_ALL:
+            most = np.where(hard, MOST_HARD, MOST_REQUESTS)
     return np.where(count <= most, count, 0.0)

@@ -127,7 +127,6 @@ def project_points(
         _check_method(method, grid, loads)
     if small is None:
         small = is_small(grid, loads)
-    runs = requests_to_run(grid, loads, method, small)
     shape = (len(ROWS), len(grid), len(loads))
     values = np.empty(shape) if out is None else out
     ready = prepare(grid, hardware, routing=routing, prefill_hardware=prefill_hardware)
@@ -137,6 +136,7 @@ def project_points(
     if possible.size < len(grid):
         values[:] = np.nan
     if ready.tables is not None and ready.deployments is not None:
+        runs = requests_to_run(grid.take(possible), loads, method, small, ready.deployments)
         whole = possible.size == len(grid) and values.flags.c_contiguous
         found = values if whole else np.empty((len(ROWS), possible.size, len(loads)))
         found_by[possible] = close(
@@ -147,7 +147,7 @@ def project_points(
             method,
             threads,
             progress,
-            None if runs is None else runs[possible],
+            runs,
         )
         if not whole:
             values[:, possible] = found

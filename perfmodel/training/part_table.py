@@ -232,6 +232,8 @@ CHECK_MESSAGES = 4.0
 # and backward; estimates. They are called from within others (views of `torch.split` and of the
 # gradient of `torch.cat`), which takes about half of what one from Python does.
 CHUNK_OPERATORS = (0.4, 0.6)
+# Of each kernel of a router, at most: they are operators one after the other, in no module.
+ROUTER_OPERATORS = 3.0
 SORTED = ("mlp.sort", "mlp.unsort")
 
 
@@ -288,8 +290,10 @@ def host_time(item: Priced, keys: LayerKeys, times: HostTimes) -> Column:
         if item.operation.name in SORTED:
             backward = item.operation.phase != "forward"
             price = price + CHUNK_OPERATORS[backward] * times.chunks * times.launch
-        if item.operation.name == ROUTED or item.operation.name.endswith(FILL):
-            price = times.launch  # operators one by one, and what is inside one
+        if item.operation.name == ROUTED:
+            price = np.minimum(price, ROUTER_OPERATORS * times.launch)
+        if item.operation.name.endswith(FILL):
+            price = times.launch  # inside the operator that allocates
         count = count * column_of(getattr(item.operation, "launches", 1.0), len(keys))
     if graphed(item.operation.name, times.scope):
         return count * times.graphed

@@ -22,6 +22,7 @@ from perfmodel.training.part_table import (
     CHECK_CALLS,
     CHECK_MESSAGES,
     CHUNK_OPERATORS,
+    ROUTER_OPERATORS,
     HostTimes,
     adapter_times,
     arrival_gather,
@@ -179,15 +180,20 @@ def host_seconds(model, hardware, **changes):
     return issued, float(drained_pass(priced, keys, times)[0])
 
 
-def test_the_host_issues_operators_of_the_router_and_fills_one_by_one(small_moe, h100):
+@pytest.mark.parametrize(("operators", "routed"), [(1.5, 1.5), (8.0, ROUTER_OPERATORS)])
+def test_operators_of_the_router_and_fills_stand_in_no_module(small_moe, h100, operators, routed):
     launch = h100.calibrated("host", "launch_time")
-    framework = load_framework("megatron", fills_allocations=True)
+    framework = load_framework("megatron", fills_allocations=True, operators_per_kernel=operators)
     priced = price_parts(small_moe, layer_keys([1]), h100, framework, 1)
-    times = host_times_of(h100, framework)
+    times, checked = host_times_of(h100, framework), set()
     for item in (it for _, items in priced for it in items):
-        if item.operation.name == "mlp.route" or item.operation.name.endswith(".fill"):
-            operators = item.operation.count * item.operation.launches
-            assert host_time(item, layer_keys([1]), times) == pytest.approx(operators * launch)
+        each = {"mlp.route": routed, "mlp.route.fill": 1.0}.get(item.operation.name)
+        if each:
+            launches = item.operation.count * item.operation.launches
+            expected = pytest.approx(each * launches * launch)
+            assert host_time(item, layer_keys([1]), times) == expected
+            checked.add(item.operation.name)
+    assert len(checked) == 2
 
 
 def test_what_is_logged_adds_to_the_step(h100):

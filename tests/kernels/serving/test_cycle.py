@@ -12,9 +12,11 @@ from perfmodel.kernels.serving.cycle import (
     Cycle,
     crowd_of,
     cycle_of,
+    in_step,
     mean_density,
     mean_turn,
     most_on_one,
+    put_back_of,
 )
 from tests.kernels.serving.cases import deployment, load, pass_tables
 
@@ -92,3 +94,24 @@ def test_ranks_take_requests_in_turn() -> None:
     assert most_on_one(5.0, 1.0) == 5.0
     counts = np.random.default_rng(0).poisson(40.0, 100_000)
     assert most_on_one(40.0, 8.0) == pytest.approx(np.ceil(counts / 8).mean(), rel=0.05)
+
+
+def test_who_is_put_back_waits_behind_the_first_token() -> None:
+    share, again, piece = put_back_of(200.0, 10_000.0, 100.0, 400.0, 400.0, 0.5, True)
+    assert 0.1 < share < 1.0
+    assert again == pytest.approx(10_000.0, rel=0.01)  # all of an answer is computed once more
+    assert 200.0 < piece < 600.0
+    # Prompts that fill the cache leave nothing to put back, answers of one length most.
+    assert put_back_of(10_000.0, 20.0, 100.0, 400.0, 400.0, 0.5, True)[0] < 1e-3
+    assert put_back_of(200.0, 10_000.0, 100.0, 400.0, 400.0, 1.0, True)[0] > share
+    assert put_back_of(200.0, 10_000.0, 100.0, 400.0, 400.0, 0.5, False)[0] < share
+    assert put_back_of(200.0, 10_000.0, 100.0, 0.0, 0.0, 0.5, True) == (0.0, 0.0, 200.0)
+
+
+def test_ranks_in_step_overlap_their_prompts() -> None:
+    stretch, mixed, held = in_step(0.01, 10.0, 1.0, 8.0)
+    assert stretch == pytest.approx(1.1, rel=0.01)
+    assert mixed == pytest.approx(1.0 - (1.0 - 0.1 / 1.1) ** 8, rel=0.02)
+    assert held == 1.0
+    # One rank alone: passes with prompts are those of its own.
+    assert in_step(0.01, 10.0, 1.0, 1.0)[1] == pytest.approx(0.1 / 1.1, rel=0.01)
