@@ -408,6 +408,10 @@ class Hardware:
             found = self._made[key] = make()
         return found
 
+    def forget(self) -> None:
+        """Drop what was kept; it is made again when it is asked for."""
+        self._made.clear()
+
     def value(self, path: str) -> Scalar:
         """Return the value at a dotted path such as ``system.network.1.bandwidth``.
 

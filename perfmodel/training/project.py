@@ -110,6 +110,13 @@ def project_rows(
                     )
 
                 in_chunks(share, close, threads, progress)
+        if len(rows) > MANY_ROWS:
+            for number in numbers:
+                rows[number].forget()
+
+
+MANY_ROWS = 256
+"""Rows of hardware that keep what was made of them, a few hundred kB each, for the next grid."""
 
 
 def alike_rows(
