@@ -4,7 +4,7 @@
 
     python benchmarks/one_answer.py verbs --cases 2000 --seed 1
     python benchmarks/one_answer.py files --cases 2000 --seed 1
-    python benchmarks/one_answer.py files --all
+    python benchmarks/one_answer.py files --all [--sample 3000 --seed 1]
 
 ``verbs``: random partial requests, of all models, machines and software, each asked of `project`,
 `explain`, `timeline`, `launch`, `diff`, `sensitivity`, `sweep`, and of Python: the same strategy
@@ -242,25 +242,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cases", type=int, default=2000, help="possible requests")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--all", action="store_true", help="files: every value of every choice")
-    parser.add_argument("--every", type=int, default=1, help="of those, one of so many")
+    parser.add_argument("--sample", type=int, help="so many of those, drawn at random")
     asked = parser.parse_args(arguments)
     ask = verbs if asked.what == "verbs" else files
     drawn = requests(asked.seed)
     if asked.all:
-        drawn = (
-            it for i, it in enumerate(every_file()) if i % asked.every == asked.seed % asked.every
-        )
-    count: Counter[str] = Counter()
+        every = list(every_file())
+        count = min(asked.sample or len(every), len(every))
+        drawn = iter(random.Random(asked.seed).sample(every, count))
+    counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
         for request in drawn:
             found = ask(request, Path(folder))
-            count["impossible" if found is None else "wrong" if found else "alike"] += 1
+            counts["impossible" if found is None else "wrong" if found else "alike"] += 1
             if found:
                 print(f"{' '.join(options(request))}\n    " + "\n    ".join(found), flush=True)
-            if not asked.all and count["alike"] + count["wrong"] >= asked.cases:
+            if not asked.all and counts["alike"] + counts["wrong"] >= asked.cases:
                 break
-    print(dict(count))
-    return int(count["wrong"] > 0)
+    print(dict(counts))
+    return int(counts["wrong"] > 0)
 
 
 FIELD_BY_OPTION = {spec.option: spec.name for spec in FIELDS}

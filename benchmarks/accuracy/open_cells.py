@@ -4,7 +4,7 @@
 
 Reads the tables of `families.TABLES` but nanotron's sweeps, the latest run of each configuration,
 and ``dev_newer_runs.csv`` and ``dev_fresh_runs.csv`` where they are there. A rule that finds less
-than 60 % of what is stated has no place in `perfmodel.measured.row_choices`.
+than 60 % of what is stated has no place in `perfmodel.strategy.defaults`.
 """
 
 from __future__ import annotations

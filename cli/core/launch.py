@@ -13,7 +13,14 @@ from perfmodel.base.fields import refuse_unused
 from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.base.version import __version__
 from perfmodel.cli.shared import options
-from perfmodel.cli.shared.inputs import check_acts, load_rows, load_software, of_hardware
+from perfmodel.cli.shared.inputs import (
+    assumed,
+    assumed_text,
+    check_acts,
+    load_rows,
+    load_software,
+    of_hardware,
+)
 from perfmodel.cli.shared.launch_file import (
     SERVERS,
     SWEPT,
@@ -215,13 +222,15 @@ def _stated(
     framework = stated_framework(problem["framework"])
     framework = load_software(framework or preset, problem["settings"])
     axes = {spec.name: problem[spec.name] for spec in FIELDS}
-    grid = one_strategy(model, devices, axes, software_defaults_of(framework))
+    named = problem["hardware"]
+    hardware = _hardware(named, problem["settings"]) if named is not None else None
+    defaults = software_defaults_of(framework)
+    grid = one_strategy(model, devices, axes, defaults, hardware=hardware)
     read = stated_launch()
     per_node = read.devices_per_node if read is not None else 0
     domain = read.domain if read is not None else 0
     where, run = "", None
-    if problem["hardware"] is not None:
-        hardware = _hardware(problem["hardware"], problem["settings"])
+    if hardware is not None:
         per_node, where = hardware.system.devices_per_node, f" of {hardware.name}"
         domain = hardware.system.network[0].size
         run = run_of(model, hardware, str(grid.row(0)["precision"]))
@@ -235,7 +244,10 @@ def _stated(
         run=run,
         remarks=read.remarks if read is not None else (),
     )
-    return launch, [f"{model.name} on {devices:,} devices{where}, as {framework.name}"]
+    lines = [f"{model.name} on {devices:,} devices{where}, as {framework.name}"]
+    if found := assumed(framework, grid, axes):
+        lines.append(assumed_text(found))
+    return launch, lines
 
 
 def _hardware(name: str, settings: Mapping[str, Any]) -> Hardware:

@@ -110,7 +110,9 @@ def load_problem(
     device.device.peak(stated["precision"] or "bf16")  # refuses one that the device lacks
     table = click.get_current_context().meta.get(options.SCHEDULE_FILE)
     axes = {spec.name: stated[spec.name] for spec in FIELDS}
-    grid = one_strategy(spec, stated["devices"], axes, software_defaults_of(software), table)
+    grid = one_strategy(
+        spec, stated["devices"], axes, software_defaults_of(software), table, device
+    )
     check_acting(spec, software, grid, stated, costs)
     return spec, grid, device, software
 

@@ -28,9 +28,10 @@ ASSUMED = {
     name: SOFTWARE_DEFAULTS.get(name, "")
     for name in (
         *("precision", "sequence_parallel", "context_parallel_kind", "zero_stage"),
+        *("expert_parallel", "expert_tensor_parallel", "virtual_pipeline"),
         *("micro_batch_size", "recompute"),
     )
-}
+} | {name: name for name in ("expert_parallel", "expert_tensor_parallel", "virtual_pipeline")}
 
 
 def load_rows(

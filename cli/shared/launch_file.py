@@ -119,9 +119,24 @@ def stated_model(name: str, reading: Mapping[str, Any]) -> ModelSpec:
 
 
 def stated_framework(name: str | None) -> str | Framework | None:
-    """Return a framework's name, or the framework as the launch file sets it."""
+    """Return a framework's name, or the framework as the launch file sets it.
+
+    A name that was typed counts; a remark says which facts of the file it replaces.
+    """
+    from perfmodel.base.facts import text_of
+    from perfmodel.software.framework import load_framework
+
     launch = stated_launch()
-    return launch.framework if launch is not None and _from_file("framework") else name
+    if launch is None or name is None:
+        return name
+    if _from_file("framework"):
+        return launch.framework
+    typed = load_framework(name)
+    facts = ((key, getattr(launch.framework, key), getattr(typed, key)) for key in launch.facts)
+    replaced = [f"{key} {text_of(old)} → {text_of(new)}" for key, old, new in facts if old != new]
+    if replaced:
+        remark(f"--framework {name} replaces what the file says: {', '.join(replaced)}")
+    return name
 
 
 def software_defaults_of(framework: Framework) -> Framework | None:

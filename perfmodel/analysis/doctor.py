@@ -258,6 +258,9 @@ def _projected() -> dict[str, float]:
         global_batch_size=64,
         tensor_parallel=2,
         pipeline_parallel=2,
+        virtual_pipeline=1,
+        micro_batch_size=1,
+        recompute="none",
     )
     return {name: float(found[name]) for name in REFERENCE}
 

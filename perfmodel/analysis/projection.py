@@ -208,4 +208,5 @@ def _problem(
 ) -> tuple[ModelSpec, StrategyGrid, Hardware]:
     from perfmodel.hwprofiles import load_hardware
 
-    return spec, one_strategy(spec, devices, fields, framework), load_hardware(hardware)
+    machine = load_hardware(hardware)
+    return spec, one_strategy(spec, devices, fields, framework, hardware=machine), machine

@@ -153,7 +153,7 @@ def sensitivity(
     if reoptimise:
         grid = strategy_grid(spec, devices, hardware=device, framework=software, **fields)
     else:
-        grid = one_strategy(spec, devices, fields, software)
+        grid = one_strategy(spec, devices, fields, software, hardware=device)
     case = TrainingCase(spec, grid, device, software, by=by, costs=cost, reoptimise=reoptimise)
     table = sensitivity_table(case, only=only, kinds=kinds, step=step, factors=factors)
     return table.to_xarray()

@@ -11,11 +11,13 @@ import numpy as np
 from perfmodel.base.errors import StrategyError
 from perfmodel.base.strategy_fields import FIELD_BY_NAME
 from perfmodel.model.spec import head_counts
+from perfmodel.strategy.defaults import likeliest, likely_rows
 from perfmodel.strategy.enumerate import strategies_from_rows
 from perfmodel.strategy.grid import VALID, batches_of
 from perfmodel.strategy.rules import RULES, STATUS_NAMES, STATUS_REASONS
 
 if TYPE_CHECKING:
+    from perfmodel.hwprofiles import Hardware
     from perfmodel.model.spec import ModelSpec
     from perfmodel.software.framework import Framework
     from perfmodel.strategy.grid import StrategyGrid
@@ -33,6 +35,7 @@ def one_strategy(
     axes: Mapping[str, Any],
     framework: str | Framework | None = None,
     table: Pipeline | None = None,
+    hardware: Hardware | str | None = None,
 ) -> StrategyGrid:
     """Return a grid of one strategy.
 
@@ -44,8 +47,11 @@ def one_strategy(
         Fields of the strategy; those that are missing or None are as
         `perfmodel.strategy.defaults` has them.
     framework : str or Framework, optional
+        Without it what is open is not what is likely, but what silence means.
     table : Pipeline, optional
         A schedule that was read from a file: says how many stages, chunks and micro-batches.
+    hardware : Hardware or str, optional
+        Whose memory and time decide among what is likely.
 
     Raises
     ------
@@ -56,6 +62,8 @@ def one_strategy(
     if table is not None:
         given |= stages_of_table(table, given)
     check_devices(devices, given)
+    if framework is not None:
+        given = _likely(model, devices, given, framework, table, hardware)
     grid = strategies_from_rows(model, devices, [given], table, framework)
     status = int(grid.status[0])
     if table is not None and (batches := int(batches_of(grid)[0])) != table.order.micro_batches:
@@ -68,6 +76,31 @@ def one_strategy(
         numbers = _numbers(model, grid.row(0), status)
         raise StrategyError(f"impossible strategy: {STATUS_REASONS[status]} ({numbers})")
     return grid
+
+
+def _likely(
+    model: ModelSpec,
+    devices: int,
+    given: dict[str, Any],
+    framework: str | Framework,
+    table: Pipeline | None,
+    hardware: Hardware | str | None,
+) -> dict[str, Any]:
+    """Return a strategy with the likely values of its open fields, if any of them is possible."""
+    from perfmodel.sweeps.sweep import sweep_table
+
+    rows = likely_rows(given, devices, model, framework)
+    grid = strategies_from_rows(model, devices, rows, table, framework)
+    possible = np.flatnonzero(grid.status == VALID)
+    if not possible.size:
+        return given
+    if hardware is None or possible.size == 1:
+        return rows[int(possible[0])]
+    found = sweep_table(model, grid, hardware, framework=framework, threads=1)
+    names = ("fits", "memory_total", "step_time")
+    columns = (found[name].values[:, 0] for name in names)
+    valid = found["status"].values[:, 0] == VALID
+    return rows[likeliest(rows, valid, *columns)] if valid.any() else given
 
 
 def stages_of_table(table: Pipeline, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -116,6 +116,9 @@ def test_real_strategies_take_the_same_time_there() -> None:
                 sequence_length=4096,
                 tensor_parallel=tensor,
                 pipeline_parallel=stages,
+                virtual_pipeline=1,
+                micro_batch_size=1,
+                recompute="none",
             )["step_time"]
             for tensor, stages in ((2, 2), (4, 1))
         ]

@@ -44,6 +44,7 @@ def test_changes_of_all_kinds_come_out_in_their_order() -> None:
     assert len(set(together)) == len(changes)
     lengths: dict[str, Any] = {"global_batch_size": 32, "sequence_length": 4096}
     run: dict[str, Any] = {"tensor_parallel": 2, "pipeline_parallel": 2, "recompute": "full"}
+    run |= {"virtual_pipeline": 1, "micro_batch_size": 1}
     alone = project("llama-3.1-8b", "dgx-h100", 16, **lengths, **run)
     assert together[0] == alone["step_time"]
 

@@ -7,7 +7,7 @@ import pytest
 import perfmodel
 from perfmodel.base.errors import ModelError, StrategyError
 
-RUN = {"sequence_length": 4096, "global_batch_size": 32}
+RUN = {"sequence_length": 4096, "global_batch_size": 32, "micro_batch_size": 1, "recompute": "none"}
 
 
 def test_a_projection_is_the_row_of_a_sweep() -> None:
@@ -44,7 +44,7 @@ def test_objects_do_as_well_as_names() -> None:
 
 
 def test_it_shows_itself_in_one_line_and_as_a_page() -> None:
-    found = perfmodel.project("llama-3.1-8b", "dgx-h100", 8, micro_batch_size=2, **RUN)
+    found = perfmodel.project("llama-3.1-8b", "dgx-h100", 8, **RUN | {"micro_batch_size": 2})
     assert "\n" not in repr(found)
     assert len(repr(found)) < 200
     assert "does not fit" in repr(found)

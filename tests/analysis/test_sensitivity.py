@@ -114,8 +114,9 @@ def test_more_bandwidth_never_hurts_and_more_latency_never_helps(hardware_table:
 
 
 def test_what_ifs_and_switches_are_separate_projections(hardware_table: Table) -> None:
-    run = {"tensor_parallel": 2, "pipeline_parallel": 2}
+    run = {"tensor_parallel": 2, "pipeline_parallel": 2, "virtual_pipeline": 1}
     lengths: dict[str, Any] = {"global_batch_size": 32, "sequence_length": 4096}
+    lengths |= {"micro_batch_size": 1, "recompute": "none"}
 
     def step(hardware: Any = "dgx-h100", **changes: Any) -> float:
         return float(

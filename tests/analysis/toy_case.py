@@ -18,6 +18,9 @@ RUN: dict[str, Any] = {
     "pipeline_parallel": 2,
     "global_batch_size": 32,
     "sequence_length": 4096,
+    "virtual_pipeline": 1,
+    "micro_batch_size": 1,
+    "recompute": "none",
 }
 
 

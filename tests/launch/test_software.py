@@ -164,3 +164,9 @@ def test_a_model_without_a_flavor_is_read_from_the_comment() -> None:
     _, read = parse_launch(format_launch("torchtitan", launch), "file")
     assert read.model is not None
     assert read.model.name == "qwen2.5-7b"
+
+
+def test_keys_of_megatron_outside_a_model_section_are_no_bridge_file() -> None:
+    """LLaMA-Factory writes them at the top level, beside keys of its own."""
+    assert recognise("model_name_or_path: a/b\ntensor_model_parallel_size: 4\n") == ""
+    assert recognise("model:\n  tensor_model_parallel_size: 4\n") == "megatron-bridge"

@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
-
-from perfmodel.measured.row_choices import (
-    expert_degree,
-    grouped,
-    likeliest,
-    likely_chunks,
-    micro_batches,
-    virtual_chunks,
-)
+from perfmodel.measured.row_choices import grouped, micro_batches, virtual_chunks
 from perfmodel.measured.rows import MeasuredRow
 from perfmodel.model.presets import load_model
 from perfmodel.software.framework import load_framework
@@ -20,22 +10,6 @@ from perfmodel.software.framework import load_framework
 
 def row(**cells: str) -> MeasuredRow:
     return MeasuredRow(cells, "runs.csv", 2)
-
-
-@pytest.mark.parametrize(
-    ("layers", "pipeline", "chunks"),
-    [
-        (96, 8, 6),  # GPT-3 in MLPerf
-        (126, 8, 8),  # Llama 3.1 405B with embedding and output: 128 layers
-        (126, 16, 4),
-        (80, 8, 5),
-        (61, 16, 2),  # DeepSeek-V3 with embedding, output and prediction module: 64
-        (7, 7, 1),
-        (3, 8, 1),
-    ],
-)
-def test_chunks_have_about_two_layers(layers: int, pipeline: int, chunks: int) -> None:
-    assert likely_chunks(layers, pipeline, 2) == chunks
 
 
 def test_virtual_chunks_are_open_where_software_or_table_say_so() -> None:
@@ -67,14 +41,6 @@ def test_chunks_of_layers_with_experts_have_twice_the_layers() -> None:
     assert chunks("llama-3.1-405b", 8) == 8
 
 
-def test_expert_ranks_fill_what_experts_are_divided_over() -> None:
-    bridge = load_framework("megatron-bridge@0.4")
-    assert expert_degree(bridge, 256, 64, 1) == 64  # DeepSeek-V3 on 256 GB200, 4 stages
-    assert expert_degree(bridge, 128, 96, 1) == 32
-    assert expert_degree(bridge, 8, 8, 2) == 4
-    assert expert_degree(load_framework("fsdp"), 8, 8, 1) == 1
-
-
 def test_groups_of_micro_batches_leave_no_rest_or_a_whole_one() -> None:
     stages = {"pipeline_parallel": 4, "data_parallel": 2, "micro_batch_size": 1}
 
@@ -91,53 +57,16 @@ def test_groups_of_micro_batches_leave_no_rest_or_a_whole_one() -> None:
 
 
 def test_micro_batches_divide_the_batch_of_a_replica() -> None:
-    fixed = {"global_batch_size": 24, "data_parallel": 2, "pipeline_parallel": 1}
+    fixed = {"global_batch_size": 24, "data_parallel": 2, "pipeline_parallel": 1, "zero_stage": 1}
     assert micro_batches(row(), load_framework("megatron"), fixed) == [1, 2, 4]
     assert micro_batches(row(mbs="3"), load_framework("megatron"), fixed) == [3]
     assert micro_batches(row(), load_framework("maxtext"), fixed) == [12]
 
 
 def test_pipelines_have_as_many_micro_batches_as_their_software_makes() -> None:
-    fixed = {"global_batch_size": 64, "data_parallel": 2, "pipeline_parallel": 8}
+    fixed = {"global_batch_size": 64, "data_parallel": 2, "pipeline_parallel": 8, "zero_stage": 2}
     assert micro_batches(row(), load_framework("torchtitan@0.1"), fixed) == [4]
     assert micro_batches(row(mbs="1"), load_framework("torchtitan@0.1"), fixed) == [1]
     assert micro_batches(row(), load_framework("torchtitan"), fixed)[:2] == [1, 2]
     uneven = {**fixed, "global_batch_size": 24}
     assert micro_batches(row(), load_framework("torchtitan@0.1"), uneven) == [1, 2, 4]
-
-
-def test_the_smallest_micro_batch_that_is_nearly_fastest_is_likely() -> None:
-    def choice(zero: int, times: list[float], fitting: list[int]) -> int:
-        candidates = [
-            {
-                "virtual_pipeline": 1,
-                "micro_batch_size": 2**i,
-                "zero_stage": zero,
-                "recompute": "none",
-            }
-            for i in range(3)
-        ]
-        return likeliest(candidates, np.array(fitting), np.array(times))
-
-    assert choice(1, [1.04, 1.02, 1.0], [0, 1, 2]) == 0
-    assert choice(1, [1.20, 1.02, 1.0], [0, 1, 2]) == 1
-    assert choice(1, [1.20, 1.02, 1.0], [0]) == 0
-    assert choice(3, [1.04, 1.02, 1.0], [0, 1, 2]) == 2  # parameters are gathered for each
-
-
-def test_chunks_that_are_possible_are_preferred() -> None:
-    candidates = [
-        {"virtual_pipeline": n, "micro_batch_size": 1, "zero_stage": 1, "recompute": "none"}
-        for n in (5, 1)
-    ]
-    assert likeliest(candidates, np.array([0, 1]), np.array([1.1, 1.0])) == 0
-    assert likeliest(candidates, np.array([1]), np.array([1.1, 1.0])) == 1
-
-
-def test_recomputation_is_the_least_that_fits() -> None:
-    candidates = [
-        {"virtual_pipeline": 1, "micro_batch_size": size, "zero_stage": 1, "recompute": level}
-        for size, level in ((4, "full"), (1, "selective"), (1, "full"))
-    ]
-    assert likeliest(candidates, np.array([0, 1, 2]), np.array([0.8, 1.0, 1.2])) == 1
-    assert likeliest(candidates, np.array([0, 2]), np.array([0.8, 1.0, 1.2])) == 0

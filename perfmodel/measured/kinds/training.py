@@ -17,14 +17,12 @@ import numpy as np
 
 from perfmodel.base.errors import ModelError, PerfModelError
 from perfmodel.base.facts import Run
+from perfmodel.base.strategy_fields import RECOMPUTE
 from perfmodel.kernels.variables import MEMORY_COMPONENTS, TIME_COMPONENTS
 from perfmodel.measured.kind import Further, Kind
 from perfmodel.measured.row_choices import (
-    RECOMPUTE_LEVELS,
     assumed_batch,
-    expert_degree,
     grouped,
-    likeliest,
     micro_batches,
     schedule_of,
     virtual_chunks,
@@ -45,6 +43,7 @@ from perfmodel.measured.rows import ComparedRow, MeasuredRow, Outcome, Skip
 from perfmodel.model.presets import list_models, load_model
 from perfmodel.model.spec import ModelSpec
 from perfmodel.software.framework import Framework
+from perfmodel.strategy.defaults import expert_degrees, likeliest
 from perfmodel.strategy.grid import VALID
 from perfmodel.strategy.rules import PRECISION_UNSUPPORTED, STATUS_REASONS
 from perfmodel.training.memory import waiting_share
@@ -60,9 +59,8 @@ WHOLE_NUMBERS = (
     *("ffn", "moe_ffn", "topk", "seq", "tp", "pp", "cp", "ep", "etp", "dp", "mbs", "gbs"),
 )
 SCALES = ((8, "1-8"), (64, "9-64"), (512, "65-512"))
-# A measured run did fit: what a row leaves open is not ruled out by an excess that lies
-# within the error of the memory projection itself: nine of ten of 109 stated peaks are projected
-# at no more than 1.18 times their size.
+# A measured run did fit: recomputation that a row leaves open is not assumed for an excess within
+# the error of projected memory: nine of ten of 109 stated peaks are at most 1.18 times their size.
 MEMORY_SLACK = 1.2
 VERDICTS = ("fits", "tight")
 # Variables of a projection that a scored row keeps.
@@ -279,7 +277,7 @@ def run_of(
     open_axes: dict[str, list[Any]] = {
         "virtual_pipeline": virtual_chunks(row, framework, model, pipeline, schedule),
         "micro_batch_size": micro_batches(row, framework, fixed),
-        "recompute": [level] if level else list(RECOMPUTE_LEVELS),
+        "recompute": [level] if level else list(RECOMPUTE),
     }
     candidates = [
         grouped({**fixed, **recompute.layers, **dict(zip(open_axes, values, strict=True))})
@@ -308,16 +306,12 @@ def _experts_over(
     """Return expert and expert-tensor degrees, stated or likely, and what was assumed."""
     if not model.has_experts:
         return 1, 1, ()
-    expert, tensor = row.whole("ep"), row.whole("etp")
-    if tensor is None:
-        # The tensor degree where the software divides experts by it, if that is possible.
-        shared = framework.expert_tensor_parallel and ranks % (tensor_parallel * (expert or 1)) == 0
-        tensor = tensor_parallel if shared else 1
-    if expert is not None:
-        return expert, tensor, ()
-    count = next(mlp.experts for layer in model.layers for mlp in layer.mlps if mlp.kind == "moe")
-    likely = expert_degree(framework, count, ranks, tensor)
-    return likely, tensor, (f"expert_parallel={likely}",)
+    stated = row.whole("ep"), row.whole("etp")
+    expert, tensor = expert_degrees(framework, model, tensor_parallel, ranks, *stated)
+    said = (("expert_parallel", expert), ("expert_tensor_parallel", tensor))
+    opened = [it for it, cell in zip(said, stated, strict=True) if cell is None]
+    kept = (it for it in opened if it[0] == "expert_parallel" or tensor_parallel > 1)
+    return expert, tensor, tuple(f"{name}={degree}" for name, degree in kept)
 
 
 def _degree(row: MeasuredRow, column: str, framework: Framework) -> int:
@@ -487,20 +481,16 @@ def _project_group(group: _Group) -> list[tuple[int, Outcome]]:
 
 def _choose(case: Case, columns: Mapping[str, Any]) -> Outcome:
     """Take the likeliest candidate that fits, else the one that needs the least memory."""
-    valid = np.flatnonzero(columns["status"] == VALID)
-    if not valid.size:
+    valid = columns["status"] == VALID
+    if not valid.any():
         return _impossible(case, columns["status"][0])
-    limit = MEMORY_SLACK * case.hardware.device.memory.capacity
-    fitting = valid[columns["memory_total"][valid] <= limit]
-    if fitting.size:
-        best = likeliest(case.candidates, fitting, columns["step_time"])
-    else:
-        best = int(valid[np.argmin(columns["memory_total"][valid])])
+    fits, memory, time = (columns[name] for name in ("fits", "memory_total", "step_time"))
+    capacity = case.hardware.device.memory.capacity
+    best = likeliest(case.candidates, valid, fits, memory, time, memory <= MEMORY_SLACK * capacity)
     details = {name: float(columns[name][best]) for name in NUMBERS}
     chosen = dict(case.candidates[best])
     projected = details.pop("step_time")
     fits = bool(columns["fits"][best])
-    capacity = case.hardware.device.memory.capacity
     excess = f"memory does not fit: {details['memory_total'] / capacity:.0%} of the device's"
     opened = (*case.opened, *(("micro_batch_group",) if "micro_batch_group" in chosen else ()))
     assumed = tuple(f"{name}={chosen[name]}" for name in opened)

@@ -43,7 +43,7 @@ def test_a_quantity_that_was_nothing_before_is_new() -> None:
 
 
 def test_what_does_not_fit_is_said() -> None:
-    lacking = f"{RUN.replace('--tp 2', '--tp 1')} --micro-batch 4"
+    lacking = RUN.replace("--tp 2", "--tp 1").replace("--micro-batch 1", "--micro-batch 4")
     assert "A and B do NOT fit in memory" in printed("-", "zero=0", lacking).stdout
     text = printed("-", "tp=4 micro-batch=1", lacking).stdout
     assert "A does NOT fit in memory" in text

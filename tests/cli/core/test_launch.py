@@ -87,7 +87,7 @@ def test_every_software_projects_the_same_again(
 ) -> None:
     options = [*changed(PROBLEM, *more), "--framework", framework]
     direct = document("project", *options, "--hardware", "dgx-h100")
-    result = run("launch", *options, "--for", software, "-o", "run")
+    result = run("launch", *options, "--hardware", "dgx-h100", "--for", software, "-o", "run")
     assert result.exit_code == 0, result.stderr
     again = document("project", "--from", "run", "--hardware", "dgx-h100")
     assert again["step_time"] == direct["step_time"]
@@ -117,7 +117,7 @@ def test_options_win_over_the_file(folder: Path) -> None:
     assert (found["pipeline_parallel"], found["global_batch_size"]) == (2, 128)
     result = run("explain", "--from", "run.sh", "--hardware", "dgx-h100")
     assert result.exit_code == 0
-    assert "tp 4 · pp 2 · dp 8" in result.stdout
+    assert "tp 4 · pp 2 · vpp 8 · dp 8" in result.stdout
 
 
 def test_what_the_file_switches_on_is_projected(folder: Path) -> None:

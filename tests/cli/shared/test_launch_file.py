@@ -31,6 +31,16 @@ def test_degrees_and_batches_follow_the_devices(
     assert {key: found[key] for key in expected} == expected
 
 
+def test_software_that_is_typed_says_what_of_the_file_it_replaces() -> None:
+    sample = str(launch_sample("torchtitan.toml"))
+    own = run("project", "--from", sample, *ON)
+    assert "replaces what the file says" not in own.stderr
+    typed = run("project", "--from", sample, *ON, "--framework", "megatron")
+    assert typed.exit_code == 0, typed.stderr
+    assert "--framework megatron replaces what the file says: " in typed.stderr
+    assert " → " in typed.stderr
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results of four deployments under two loads."""
