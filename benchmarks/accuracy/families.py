@@ -9,8 +9,8 @@ averaged over families, each of equal weight. Errors are of the step time.
 
 *Order*: within a group of one model on one machine, pairs of runs whose measured times per token
 differ by more than 3 %, and how many of them are projected in the measured order; and what
-choosing by projection costs: the measured time of the run that is projected fastest, those that
-are tight in memory behind the others, over that of the fastest, less one.
+choosing by projection costs: the measured time of the run that is projected fastest over that of
+the fastest, less one.
 """
 
 from __future__ import annotations
@@ -68,46 +68,35 @@ def per_token(row: ComparedRow) -> tuple[float, float]:
     return float(row.outcome.measured or 0) / tokens, float(row.outcome.projected or 0) / tokens
 
 
-def risky(row: ComparedRow) -> bool:
-    """Tell whether a row's run is tight in projected memory, or does not fit."""
-    return row.outcome.details["tight"] or not row.outcome.details["fits"]
-
-
 def groups_of(
     rows: Iterable[ComparedRow], columns: Sequence[str] = GROUP
-) -> dict[str, list[tuple[float, float, bool]]]:
-    """Return (measured, projected, risky) of the scored rows of every group of two or more.
-
-    Times are per token.
-    """
-    groups: dict[str, list[tuple[float, float, bool]]] = {}
+) -> dict[str, list[tuple[float, float]]]:
+    """Return (measured, projected) per token of the scored rows of every group of two or more."""
+    groups: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         if row.scored and row.cells.get("gbs"):
             label = ", ".join(row.cells.get(name) or "" for name in columns)
-            groups.setdefault(label, []).append((*per_token(row), risky(row)))
+            groups.setdefault(label, []).append(per_token(row))
     return {label: runs for label, runs in groups.items() if len(runs) > 1}
 
 
-def order_of(groups: dict[str, list[tuple[float, float, bool]]]) -> dict[str, float]:
+def order_of(groups: dict[str, list[tuple[float, float]]]) -> dict[str, float]:
     """Return the share of pairs in order, and what choosing by projection costs."""
-    right, pairs, costs, of_five = 0.0, 0, [], []
+    right, pairs, costs = 0.0, 0, []
     for runs in groups.values():
-        for (one, projected_one, _), (other, projected_other, _) in itertools.combinations(runs, 2):
+        for (one, projected_one), (other, projected_other) in itertools.combinations(runs, 2):
             if max(one, other) / min(one, other) > DIFFERENT:
                 pairs += 1
                 same = projected_one == projected_other
                 right += 0.5 if same else (one < other) == (projected_one < projected_other)
-        best = min(run[0] for run in runs)
-        tried = [run[0] for run in sorted(runs, key=lambda run: (run[2], run[1]))]
-        costs.append(tried[0] / best - 1.0)
-        of_five.append(min(tried[:5]) / best - 1.0)
+        chosen = min(runs, key=lambda run: run[1])
+        costs.append(chosen[0] / min(measured for measured, _ in runs) - 1.0)
     return {
         "groups": len(groups),
         "pairs": pairs,
         "in_order": right / pairs if pairs else float("nan"),
         "cost_mean": float(np.mean(costs)) if costs else float("nan"),
         "cost_worst": max(costs, default=float("nan")),
-        "cost_of_five": float(np.mean(of_five)) if costs else float("nan"),
     }
 
 
@@ -183,9 +172,6 @@ def scores(tables: dict[str, list[ComparedRow]]) -> dict[str, Any]:
     found["order"] = {name: it for name, it in sorted(by_family.items()) if it["pairs"]}
     others = [row for row in rows if row.cells["family"] != "nanotron"]
     found["order"]["all but nanotron"] = order_of(groups_of(others))
-    small = [row for row in families.get("nanotron", []) if int(row.cells["n_gpus"]) <= 64]
-    if small:
-        found["order"]["nanotron, at most 64 devices"] = order_of(groups_of(small))
     return found
 
 
@@ -212,7 +198,7 @@ def report(found: dict[str, Any], before: dict[str, Any] | None) -> str:
     lines += ["", f"{'order':24}{'groups':>8}{'pairs':>8}{'right':>8}{'cost':>8}{'worst':>8}"]
     for name, it in found["order"].items():
         text = f"{name:24}{it['groups']:8}{it['pairs']:8}"
-        shares = (it["in_order"], it["cost_mean"], it["cost_worst"], it["cost_of_five"])
+        shares = (it["in_order"], it["cost_mean"], it["cost_worst"])
         text += "".join(f"{100 * share:8.1f}" for share in shares)
         old = (before or {}).get("order", {}).get(name)
         if old and abs(old["in_order"] - it["in_order"]) > 5e-4:
@@ -246,10 +232,10 @@ def markdown(found: dict[str, Any]) -> str:
 
 def order_markdown(found: dict[str, Any]) -> str:
     """Write how well strategies of one model and machine are ordered, as a Markdown table."""
-    head = "| family | groups | pairs | in order | choosing costs | at worst | best of five |"
-    lines = [head, "|---|" + "---:|" * 6]
+    head = "| family | groups | pairs | in order | choosing costs | at worst |"
+    lines = [head, "|---|" + "---:|" * 5]
     for name, it in found["order"].items():
-        shares = (it["in_order"], it["cost_mean"], it["cost_worst"], it["cost_of_five"])
+        shares = (it["in_order"], it["cost_mean"], it["cost_worst"])
         cells = [f"{100 * share:.1f} %" for share in shares]
         lines.append(f"| {name} | {it['groups']:,} | {it['pairs']:,} | " + " | ".join(cells) + " |")
     return "\n".join(lines)

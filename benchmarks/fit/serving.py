@@ -36,6 +36,7 @@ from perfmodel.measured.compare import read_table
 from perfmodel.measured.kinds.serving import distinct
 from perfmodel.measured.rows import Skip
 from perfmodel.measured.serving_rows import CLOSED, ServedCase, case_of, measured_value
+from perfmodel.serving.defaults import with_limits
 from perfmodel.serving.enumerate import deployments_from_rows
 from perfmodel.serving.grid import LoadGrid
 from perfmodel.serving.memory import deployment_memory
@@ -150,6 +151,7 @@ def _group(members: Sequence[tuple[ServedCase, float, float]]) -> Group:
     )
     loads, columns = distinct([case.load for case in cases])
     grid = deployments_from_rows(model, deployments, engine=engines)
+    grid = with_limits(grid, [hardware])
     layouts, layout, none = grid.layouts()
     memory = deployment_memory(grid, layouts, layout, hardware)
     return Group(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from perfmodel.kernels.variables import Variable, parts_of, read_variables
 
-SCHEMA_VERSION = "1.2"
+SCHEMA_VERSION = "1.3"
 
 QUANTILES = ("mean", "p50", "p95", "p99")
 

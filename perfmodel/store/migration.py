@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.errors import DataError
 from perfmodel.base.fields import Field
+from perfmodel.base.served_fields import DEPLOYMENT_FIELDS, UNITS
 from perfmodel.base.strategy_fields import FIELDS
 from perfmodel.base.table import Column, Table, flags
 from perfmodel.kernels.variables import VARIABLES
@@ -89,16 +90,25 @@ def _fill_fields(table: Table) -> None:
     coords = dict(table.coords)
     for spec in FIELDS:
         if spec.name not in table:
-            coords[spec.name] = _everywhere(spec, table.sizes["strategy"])
+            coords[spec.name] = _everywhere(spec, "strategy", table.sizes["strategy"])
     # In the order of the fields, as a sweep has them, and as tables show them.
     order = [it for it in table.sizes if it in coords] + [it.name for it in FIELDS]
     table.coords.clear()
     table.coords.update({name: coords.pop(name) for name in order} | coords)
 
 
-def _everywhere(spec: Field, count: int) -> Column:
-    """Return a field's default as the coordinate of all strategies."""
-    attributes: dict[str, Any] = {"units": "1", "long_name": spec.description}
+def _fill_deployments(table: Table) -> None:
+    """Add the fields of deployments that nobody could state."""
+    for spec in DEPLOYMENT_FIELDS:
+        if spec.name not in table and spec.kind in ("int", "float"):
+            table.coords[spec.name] = _everywhere(
+                spec, "deployment", table.sizes["deployment"], UNITS.get(spec.name, "1")
+            )
+
+
+def _everywhere(spec: Field, along: str, count: int, units: str = "1") -> Column:
+    """Return a field's default as the coordinate of all strategies, or deployments."""
+    attributes: dict[str, Any] = {"units": units, "long_name": spec.description}
     value, kind = spec.default, "f8"
     if spec.kind == "int":
         kind = "i4"
@@ -106,7 +116,7 @@ def _everywhere(spec: Field, count: int) -> Column:
         labels = spec.choices or ("false", "true")
         value, kind = labels.index(str(value).lower()), "i1"
         attributes |= flags(labels)
-    return Column("strategy", np.broadcast_to(np.asarray(value, kind), (count,)), attributes)
+    return Column(along, np.broadcast_to(np.asarray(value, kind), (count,)), attributes)
 
 
 def _fill_parts(table: Table) -> None:
@@ -193,7 +203,11 @@ STEPS: Mapping[str, Mapping[int, tuple[Step, ...]]] = {
         2: (_fill_fields, _fill_parts, _complete_records),
         3: (_fill_tight,),
     },
-    SERVING.verb: {1: (), 2: ()},  # added constants_trust, then tight: earlier files have neither
+    SERVING.verb: {
+        1: (),  # added constants_trust, and 2 tight: earlier files have neither
+        2: (),
+        3: (_fill_deployments,),
+    },
     SENSITIVITY.verb: {1: ()},  # added low_tight and high_tight
 }
 """By command and minor version: what files before that version go through, in this order."""

@@ -235,7 +235,7 @@ def _newly_opened(path: Path) -> Iterator[Dataset]:
     import netCDF4
 
     try:
-        check_seal(path)
+        check_seal(Path(path))
         file = netCDF4.Dataset(path)
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]

@@ -319,19 +319,7 @@ def best_rows(
         found.append((first + chosen[order], keys[order]))
     flat, keys = (np.concatenate(items) for items in zip(*found, strict=True))
     order = np.argsort(-keys if by in LARGER_IS_BETTER else keys, kind="stable")[:top]
-    return np.asarray(with_room_first(table, flat[order]))
-
-
-def with_room_first(table: Table, flat: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return rows in their order, those that are tight in memory behind the others.
-
-    What one run in ten would not fit in is no first choice. Runs that measured tables hold beside
-    others of their model and machine took up to 2.7 times as long there (docs/accuracy.md).
-    """
-    if "tight" not in table:
-        return flat
-    tight = column(table, "tight")[flat].astype(bool)
-    return flat[np.argsort(tight, kind="stable")]
+    return np.asarray(flat[order])
 
 
 def best_of_each(

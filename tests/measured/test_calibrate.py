@@ -240,7 +240,8 @@ def test_spread_is_half_the_width_between_the_deciles() -> None:
 
 
 def test_profiles_know_the_classes_and_regimes_of_the_kernel_models() -> None:
-    assert set(constants()["uncertainty"]) == {*LIMITS, "step", "step_moe", "memory"}
+    steps = {"step", "step_moe", "step_software", "step_machine"}
+    assert set(constants()["uncertainty"]) == {*LIMITS, *steps, "memory"}
     assert {f"{name}_{regime}" for name in LIMITS for regime in REGIMES} <= set(
         known("uncertainty")
     )

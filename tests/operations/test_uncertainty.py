@@ -348,4 +348,4 @@ def test_bands_are_wider_where_software_or_machine_is_new(h100):
     assert list(novelties(tpu, "maxtext")) == ["machine never measured"]
     widths = step_width(h100, False), *novelties(h100, "plain").values()
     assert step_width(h100, False, "plain") == pytest.approx(np.hypot(*widths))
-    assert not novelties(load_hardware("ideal"), "plain")
+    assert not novelties(load_hardware("astra-system-1"), "plain")

@@ -72,7 +72,8 @@ def test_records_name_the_model_and_software_that_were_swept(name, tmp_path):
     attributes = open_table(unpack(name, tmp_path)).attrs
     records = json.loads(attributes["provenance"])
     assert model_from_record(records["model"]) == load_model("llama-3.1-8b")
-    assert framework_of_record(records["framework"]).name == "megatron"
+    # Facts of its page that have changed since are told behind its name.
+    assert framework_of_record(records["framework"]).name.partition("[")[0] == "megatron"
     assert attributes["mtp_layers"] == 0
 
 

@@ -17,7 +17,7 @@ from perfmodel.kernels.variables import RATE
 from perfmodel.store import results as stored
 from perfmodel.store.datasets import open_results
 from perfmodel.store.files import save_results
-from perfmodel.store.results import Ranked, as_table, best_rows
+from perfmodel.store.results import Ranked
 from tests.sweeps.test_several import AXES
 
 ROWS = Ranked(
@@ -290,12 +290,3 @@ def test_a_sweep_of_one_number_is_a_point():
     grid = perfmodel.strategy_grid("gpt2", 4, global_batch_size=32, **AXES)
     point = perfmodel.scaling(perfmodel.sweep("gpt2", grid, "dgx-h100"))
     assert [row["devices"] for row in point] == [4]
-
-
-def test_what_is_tight_in_memory_is_no_first_choice(dataset: xr.Dataset) -> None:
-    table = as_table(dataset)
-    fastest = best_rows(table, 2)
-    tight = np.zeros(table["fits"].values.shape, bool)
-    tight.flat[fastest[0]] = True
-    table["tight"] = tables.Column(table["fits"].dims, tight, {})
-    assert list(best_rows(table, 2)) == [fastest[1], fastest[0]]

@@ -125,6 +125,7 @@ def test_copies_of_fsdp2_take_memory_traffic_once_per_gather_and_reduction(h100,
             devices,
             sequence_length=4096,
             global_batch_size=16,
+            micro_batch_size=1,
             zero_stage=3,
             framework=software,
         )

@@ -29,24 +29,15 @@ def tables(tmp_path: Path) -> Path:
 
 def test_pairs_in_order_and_what_choosing_costs(script: Any) -> None:
     order_of = script.load("accuracy.families").order_of
-    # measured, projected, tight in memory
-    runs = [(1.0, 1.1, False), (1.02, 1.0, False), (2.0, 3.0, False), (4.0, 2.5, False)]
+    runs = [(1.0, 1.1), (1.02, 1.0), (2.0, 3.0), (4.0, 2.5)]  # measured, projected
     found = order_of({"group": runs})
     # Of six pairs one differs by 2 % only; of the five others (2.0, 4.0) is the wrong way round.
     assert (found["pairs"], found["in_order"]) == (5, 0.8)
     assert found["cost_mean"] == found["cost_worst"] == pytest.approx(0.02)
-    assert found["cost_of_five"] == 0.0
-
-
-def test_what_is_tight_in_memory_is_no_first_choice(script: Any) -> None:
-    runs = [(3.0, 1.0, True), (1.0, 1.1, False)]
-    assert script.load("accuracy.families").order_of({"group": runs})["cost_worst"] == 0.0
 
 
 def test_equal_projections_are_half_right(script: Any) -> None:
-    found = script.load("accuracy.families").order_of(
-        {"group": [(1.0, 5.0, False), (2.0, 5.0, False)]}
-    )
+    found = script.load("accuracy.families").order_of({"group": [(1.0, 5.0), (2.0, 5.0)]})
     assert found["in_order"] == 0.5
 
 

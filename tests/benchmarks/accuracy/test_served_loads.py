@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from perfmodel.kernels.serving.tables import Deployments, Loads
+
 
 @pytest.fixture
 def loads(script: Any) -> Any:
@@ -32,8 +34,10 @@ def test_random_loads_fit_their_model_and_repeat(loads: Any) -> None:
 
 def test_errors_are_told_by_regime_and_by_share_closed(loads: Any) -> None:
     given = {"ranks": 1, "stages": 1, "scheduler": 0, "blocks": 1000, "block_tokens": 16}
+    given = dict.fromkeys(Deployments._fields, 0) | given
     given |= {"max_sequences": 64, "token_budget": 2048, "lockstep_ranks": 1}
     load = {"input_length": 4096, "output_length": 64, "length_spread": 1.0}
+    load = dict.fromkeys(Loads._fields, 0.0) | load
     load |= {"rounds": math.inf, "concurrency": 8.0}
     count = len(loads.ROWS)
     points = [
