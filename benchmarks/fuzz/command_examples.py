@@ -9,6 +9,8 @@ from pathlib import Path
 import fuzz_formats
 import ui_questions
 
+import perfmodel
+
 MODEL = {
     "model_type": "llama",
     "hidden_size": 256,
@@ -106,7 +108,7 @@ NCCL = """\
      8388608        524288   float   410.00   20.46   15.34  0e+00   400.00   20.97   15.73  0e+00
 # Avg bus bandwidth    : 28.9575
 """
-PAGES = Path(__file__).parents[2] / "perfmodel" / "model" / "families"
+PAGES = Path(perfmodel.__file__).parent / "model" / "families"
 READ_AS = {"deepseek_v3": "deepseek-v3", "qwen3_next": "qwen3-next-80b-a3b"}
 """Pages of families that are damaged, and a model that each reads."""
 PAGE = """\
