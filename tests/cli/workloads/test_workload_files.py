@@ -323,9 +323,8 @@ def test_a_projection_as_astra_sim_text(folder: Path) -> None:
     text = workload("astra-text", *PROJECTION, "-o", "-")
     assert text.stdout.encode() == (folder / "llama.txt").read_bytes()
     assert text.stderr == ""
-    stages = [
-        workload("astra-text", *PROJECTION, "--stage", stage, "-o", "-").stdout for stage in "01"
-    ]
+    whole = (*PROJECTION, "--vpp", "1")
+    stages = [workload("astra-text", *whole, "--stage", stage, "-o", "-").stdout for stage in "01"]
     assert "\nembedding\t" in stages[0]
     assert "\nlayer_16\t" in stages[1]
     assert shown("llama.txt")["layers"] == first.layers
