@@ -248,7 +248,7 @@ def show_software(name: str, settings: Mapping[str, Any], as_json: bool) -> None
                 "meaning": fact.description,
                 "choices": fact.choices,
                 "settable": key not in shown.told,
-                "source": shown.source.get(key, "no page states it: without"),
+                "source": shown.source.get(key, "not stated: the default"),
             }
             for key, fact in shown.facts.items()
         }

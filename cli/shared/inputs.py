@@ -23,15 +23,14 @@ Value = TypeVar("Value")
 Software = TypeVar("Software", "Framework", "Engine")
 DEFAULT_FRAMEWORK = "megatron"
 DEFAULT_ENGINE = "vllm"
-# Fields that nobody has to name, and where they mean nothing.
+# Fields that nobody has to name, and the degree without which they mean nothing.
 ASSUMED = {
-    name: SOFTWARE_DEFAULTS.get(name, "")
-    for name in (
-        *("precision", "sequence_parallel", "context_parallel_kind", "zero_stage"),
-        *("expert_parallel", "expert_tensor_parallel", "virtual_pipeline"),
-        *("micro_batch_size", "recompute"),
-    )
-} | {name: name for name in ("expert_parallel", "expert_tensor_parallel", "virtual_pipeline")}
+    "precision": "",
+    **{name: degree for name, degree in SOFTWARE_DEFAULTS.items() if name != "recompute"},
+    **{name: name for name in ("expert_parallel", "expert_tensor_parallel", "virtual_pipeline")},
+    "micro_batch_size": "",
+    "recompute": SOFTWARE_DEFAULTS["recompute"],
+}
 
 
 def load_rows(

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from perfmodel.store.results import open_table
-from tests.cli.core.diff_pairs import RUN, SWEEP
+from tests.cli.core.diff_pairs import OPEN, RUN, SWEEP
 from tests.cli.running import assert_one_line, document, run
 
 BANDWIDTH = "system.network.0.bandwidth"
-OPEN = RUN.partition(" --micro-batch")[0]
 
 
 @pytest.fixture(scope="module")
